@@ -1,0 +1,218 @@
+"""What a channel does with a message: the routes of `kinds.ROUTES`, carried out."""
+
+from collections import deque
+
+from . import address
+from .client import Access, Client, Effects, Owner, Waiting
+from .errors import BusError, NobodyReads, NoSuchClient, TooManyForUser
+from .framing import Run, length_of
+from .kinds import Kind, Role
+from .limits import LAST_ID, MAX_CONTROLS, Limits
+
+
+class Channel:
+    """One channel: a file of the bus, or what is left of it while clients hold it open.
+
+    `mode`, `uid`, `gid` and the times (nanoseconds) are the file's, for whoever shows it as one to keep. The counts are of
+    whole messages: `messages_in` were accepted, `messages_out` read (by each reader), `dropped` pushed out of a full rlist,
+    `lost` still waiting for a client that closed.
+    """
+
+    def __init__(self, name: bytes, kind: Kind, number: int, owner: Owner, mode: int, limits: Limits, now: int) -> None:
+        self.name = name
+        self.kind = kind
+        self.number = number
+        """Never the same for two channels of a bus."""
+        self.limits = limits
+        self.mode = mode
+        self.uid = owner.uid
+        self.gid = owner.gid
+        self.atime = self.mtime = self.ctime = self.created_at = now
+        self.is_named = True
+        """Whether the bus still lists it."""
+        self.is_dead = False
+        """Whether its master has closed."""
+        self.clients: dict[int, Client] = {}
+        self.master: Client | None = None
+        self.readers: dict[int, Client] = {}
+        """The clients that read, but for the master: whom a broadcast reaches."""
+        self.blocked: deque[Waiting] = deque()
+        """The slaves' writes that wait for the master, first come first."""
+        self.armed_slaves: set[Client] = set()
+        """The polled slaves that write: who must be told when the master's rlist gets a free place."""
+        self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = self.dropped = self.lost = 0
+        self._last_id = 0
+
+    # ------------------------------------------------------------------------------------------ coming and going
+
+    def add(self, role: Role, access: Access, owner: Owner, bulk: bool, now: int, effects: Effects) -> Client:
+        """Lets a client in.
+
+        Raises:
+            TooManyForUser: the master has left too many `{ID:o}` and `{ID:c}` unread.
+
+        """
+        master = self.master
+        tells = self.kind.tells_master and master is not None and master.access.reads
+        if tells and master is not None and master.mailbox.controls >= MAX_CONTROLS:
+            raise TooManyForUser("the channel's master does not read that clients open and close it")
+        client = Client(self, self._free_id(), role, access, owner, bulk=bulk, opened_at=now)
+        self.clients[client.id] = client
+        if role is Role.MASTER:
+            self.master = client
+        elif access.reads:
+            self.readers[client.id] = client
+        if tells and master is not None:
+            master.deliver_control(address.opened(client.id), effects)
+        return client
+
+    def _free_id(self) -> int:
+        """The next ID, from 1 up; past the last one it begins again and skips those in use."""
+        while True:
+            self._last_id = self._last_id % LAST_ID + 1
+            if self._last_id not in self.clients:
+                return self._last_id
+
+    def remove(self, client: Client, effects: Effects) -> None:
+        """Lets a client go, with what waits for it and its partial message. If it was the master, the channel dies."""
+        del self.clients[client.id]
+        self.readers.pop(client.id, None)
+        self.armed_slaves.discard(client)
+        client.is_armed = False
+        client.end_reads(effects)
+        self.lost += client.mailbox.messages
+        if client is self.master:
+            self.master = None
+            self.is_dead = True
+            self.fail_blocked(NobodyReads("the master has closed the channel"), effects)
+            self.end_of_messages(effects)
+        elif self.kind.tells_master and self.master is not None and self.master.access.reads:
+            self.master.deliver_control(address.closed(client.id), effects)
+
+    def fail_blocked(self, error: BusError, effects: Effects) -> None:
+        """Ends every write that waits with `error`."""
+        for waiting in self.blocked:
+            waiting.client.blocked_write = None
+            waiting.client.wbuf.drop()
+            effects.finished.append((waiting.token, error))
+        self.blocked.clear()
+
+    def end_of_messages(self, effects: Effects) -> None:
+        """No message will come any more: whoever waits, in a read or a poll, is told."""
+        for client in self.clients.values():
+            client.end_reads(effects)
+            client.wake_poller(effects)
+
+    # ------------------------------------------------------------------------------------------ messages
+
+    def send(self, sender: Client, run: Run, effects: Effects, *, is_next: bool = False) -> int:
+        """Routes messages.
+
+        Args:
+            sender: who wrote them.
+            run: the messages as written.
+            effects: gets what comes of it.
+            is_next: these are the ones that waited longest for the master; nobody else's may overtake those.
+
+        Returns:
+            How many bytes of `run` were accepted: whole messages. Less than all when the master has no place for the next
+            message, or when something is wrong with it and it is not the first.
+
+        Raises:
+            BusError: something is wrong with the first message. Nothing was accepted.
+
+        """
+        route = sender.route
+        if route.to_master:
+            return self._send_to_master(sender, run, effects, is_next)
+        if route.addressed:
+            return self._send_addressed(sender, run, effects)
+        self._broadcast(sender, run, effects)
+        return self._accept(sender, run)
+
+    def _accept(self, sender: Client, run: Run) -> int:
+        size = len(run.data)
+        sender.sent += run.messages
+        self.messages_in += run.messages
+        self.bytes_in += size
+        return size
+
+    def _broadcast(self, sender: Client, run: Run, effects: Effects) -> None:
+        for reader in self.readers.values():
+            if reader is not sender:
+                reader.deliver(run, effects)
+
+    def _send_to_master(self, sender: Client, run: Run, effects: Effects, is_next: bool) -> int:
+        """A slave's messages, as many as the master has places for."""
+        master = self.master
+        if master is None or not master.access.reads:
+            raise NobodyReads("the channel has no master that reads")
+        prefix = address.sender(sender.id) if sender.route.stamped else b""
+        if self.blocked and not is_next:
+            sender.needs = len(prefix) + run.data.find(b"\n") + 1
+            return 0
+        accepted = 0
+        while run.messages:
+            stamped = Run(prefix + run.data[:-1].replace(b"\n", b"\n" + prefix) + b"\n", run.messages) if prefix else run
+            fitting = master.mailbox.fitting(stamped)
+            if fitting is None:
+                sender.needs = stamped.data.find(b"\n") + 1
+                break
+            sender.needs = 0
+            master.deliver(fitting, effects)
+            if fitting.messages == run.messages:
+                return accepted + self._accept(sender, run)
+            # A read that waited may have made room for more.
+            size = length_of(run.data, fitting.messages)
+            accepted += self._accept(sender, Run(run.data[:size], fitting.messages))
+            run = Run(run.data[size:], run.messages - fitting.messages)
+        return accepted
+
+    def _send_addressed(self, sender: Client, run: Run, effects: Effects) -> int:
+        """Messages that name their receiver: an A channel's, and an S master's."""
+        accepted = 0
+        stamp = address.sender(sender.id) if sender.route.stamped else b""
+        for line in run.data.split(b"\n")[:-1]:
+            try:
+                target, text = address.split(line + b"\n")
+                receiver = None if target is None else self._reader(target, sender)
+            except BusError:
+                if accepted:
+                    break
+                raise
+            message = Run(stamp + text, 1)
+            if message.data != b"\n":
+                if receiver is None:
+                    self._broadcast(sender, message, effects)
+                else:
+                    receiver.deliver(message, effects)
+                self._accept(sender, Run(line + b"\n", 1))
+            accepted += len(line) + 1
+        return accepted
+
+    def _reader(self, client_id: int, sender: Client) -> Client:
+        """The client that a message is addressed to."""
+        client = self.clients.get(client_id)
+        if client is None or client.role is Role.MASTER:
+            raise NoSuchClient(f"no client {{{client_id:x}}} on the channel")
+        if not client.access.reads:
+            raise NobodyReads(f"client {{{client_id:x}}} does not read")
+        return client
+
+    # ------------------------------------------------------------------------------------------ readiness
+
+    def is_writable(self, client: Client) -> bool:
+        """Whether a write of this client would not wait."""
+        master = self.master
+        if not client.route.to_master or master is None or not master.access.reads:
+            return True
+        if self.blocked or master.mailbox.is_full:
+            return False
+        return not client.needs or master.mailbox.fits(client.needs)
+
+    def tell_writable(self, was_full: bool, effects: Effects) -> None:
+        """After the master has read: wakes the pollers of the slaves that can write again and could not before."""
+        for client in [client for client in self.armed_slaves if was_full or client.needs]:
+            if self.is_writable(client):
+                client.needs = 0
+                client.wake_poller(effects)

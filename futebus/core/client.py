@@ -1,0 +1,176 @@
+"""One open file description on a channel: its three buffers, its counts, and the calls of it that wait."""
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from .errors import BusError
+from .framing import Run, WriteBuffer
+from .kinds import ROUTES, Role
+from .mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+Token = object
+"""What a caller names a waiting call by. The core only keeps it and hands it back."""
+
+
+class Access(NamedTuple):
+    """What a client was opened for."""
+
+    reads: bool
+    writes: bool
+
+
+class Owner(NamedTuple):
+    """Who opens: user, group and process."""
+
+    uid: int
+    gid: int
+    pid: int
+
+
+class Readiness(NamedTuple):
+    """What a poller of a client is told: see the table of poll conditions in futebus(7)."""
+
+    readable: bool
+    hung_up: bool
+    writable: bool
+    broken: bool
+
+
+class Waiting(NamedTuple):
+    """A read or write that waits."""
+
+    token: Token
+    client: "Client"
+    since: int
+    """When it began, in nanoseconds."""
+    size: int
+    """How many bytes a read asked for."""
+    data: bytes
+    """What a write brought; empty for a read."""
+
+
+class Effects:
+    """What else came of a call. False when nothing did."""
+
+    __slots__ = ("finished", "ready")
+
+    def __init__(self) -> None:
+        self.finished: list[tuple[Token, bytes | int | BusError]] = []
+        """Waiting calls that have ended, in order: what a read got, how many bytes a write had accepted, or the error."""
+        self.ready: list[Client] = []
+        """Clients that became ready since they were armed by `Bus.poll`: whoever polls them must look again."""
+
+    def __bool__(self) -> bool:
+        return bool(self.finished or self.ready)
+
+
+class Client:
+    """One open file description.
+
+    The counts are of whole messages: `sent` were accepted from it, `received` it has read (or begun to), `dropped` were pushed
+    out of its full rlist.
+    """
+
+    __slots__ = (
+        "access",
+        "blocked_write",
+        "bulk",
+        "channel",
+        "dropped",
+        "id",
+        "is_armed",
+        "mailbox",
+        "needs",
+        "opened_at",
+        "owner",
+        "reading",
+        "received",
+        "role",
+        "route",
+        "sent",
+        "wbuf",
+    )
+
+    def __init__(
+        self,
+        channel: "Channel",
+        client_id: int,
+        role: Role,
+        access: Access,
+        owner: Owner,
+        *,
+        bulk: bool,
+        opened_at: int,
+    ) -> None:
+        limits = channel.limits
+        self.channel = channel
+        self.id = client_id
+        self.role = role
+        self.route = ROUTES[channel.kind.letter, role]
+        self.access = access
+        self.owner = owner
+        self.bulk = bulk
+        self.opened_at = opened_at
+        self.wbuf = WriteBuffer(limits.max_message)
+        # A client that does not read has a mailbox that stays empty.
+        self.mailbox = Mailbox(limits.max_queue, limits.max_queue_bytes)
+        self.reading: deque[Waiting] = deque()
+        self.blocked_write: Waiting | None = None
+        self.is_armed = False
+        self.needs = 0
+        """The size of the message that last found no place at the master; 0 once one was accepted."""
+        self.sent = self.received = self.dropped = 0
+
+    def deliver(self, run: Run, effects: Effects) -> None:
+        """Puts messages into rlist, hands them to reads that wait, and drops the oldest if that is too many."""
+        mailbox = self.mailbox
+        if mailbox:
+            mailbox.put(run)
+        else:
+            mailbox.put(run)
+            self._became_readable(effects)
+        if mailbox.is_full and self.role is not Role.MASTER and (dropped := mailbox.drop_oldest()):
+            self.dropped += dropped
+            self.channel.dropped += dropped
+
+    def deliver_control(self, message: bytes, effects: Effects) -> None:
+        """Puts a control message into rlist, past flow control."""
+        was_readable = bool(self.mailbox)
+        self.mailbox.put_control(message)
+        if not was_readable:
+            self._became_readable(effects)
+
+    def _became_readable(self, effects: Effects) -> None:
+        while self.reading and self.mailbox:
+            waiting = self.reading.popleft()
+            piece = self.take(waiting.size)
+            assert piece is not None
+            effects.finished.append((waiting.token, piece))
+        if self.mailbox:
+            self.wake_poller(effects)
+
+    def take(self, size: int) -> bytes | None:
+        """Reads up to `size` bytes; None if there is nothing."""
+        taken = self.mailbox.read(size, self.bulk)
+        if taken is None:
+            return None
+        piece, messages = taken
+        self.received += messages
+        self.channel.messages_out += messages
+        self.channel.bytes_out += len(piece)
+        return piece
+
+    def wake_poller(self, effects: Effects) -> None:
+        """Tells whoever polls this client, once for each time it was armed."""
+        if self.is_armed:
+            self.is_armed = False
+            self.channel.armed_slaves.discard(self)
+            effects.ready.append(self)
+
+    def end_reads(self, effects: Effects) -> None:
+        """No message will come any more: reads that wait get end of file."""
+        effects.finished.extend((waiting.token, b"") for waiting in self.reading)
+        self.reading.clear()

@@ -1,0 +1,206 @@
+"""`_stat`: one frozen record of the whole bus, and its rendering for people."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .bus import Bus
+from .channel import Channel
+from .client import Client
+from .limits import Limits
+from .text import duration, escape, size, table
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStat:
+    """One client. Sizes are bytes, times nanoseconds."""
+
+    channel: bytes
+    id: int
+    role: str
+    pid: int
+    uid: int
+    reads: bool
+    writes: bool
+    bulk: bool
+    wbuf: int
+    rbuf: int
+    rlist: int
+    """Messages that wait in rlist, control messages included."""
+    rlist_size: int
+    sent: int
+    received: int
+    dropped: int
+    waits_to: str
+    """`read` or `write` while a call of the client waits, else empty."""
+    waits_for: int
+    """How long it has waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStat:
+    """One channel and its clients. The counts are of whole messages, `…_out` summed over the readers."""
+
+    name: bytes
+    type: str
+    state: str
+    """`live`; `removed` once its name is gone; `dead` once its master is."""
+    mode: int
+    uid: int
+    gid: int
+    age: int
+    messages_in: int
+    bytes_in: int
+    messages_out: int
+    bytes_out: int
+    dropped: int
+    lost: int
+    clients: tuple[ClientStat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BusStat:
+    """The bus at one moment."""
+
+    uptime: int
+    is_shutting_down: bool
+    limits: Limits
+    named_channels: int
+    channels: tuple[ChannelStat, ...]
+    """By name; of those that share one, the oldest first."""
+
+
+def take(bus: Bus, now: int) -> BusStat:
+    """Records the bus as it is now (nanoseconds since the epoch)."""
+    channels = {*bus.channels.values(), *(client.channel for client in bus.clients)}
+    return BusStat(
+        uptime=now - bus.started_at,
+        is_shutting_down=bus.is_shutting_down,
+        limits=bus.limits,
+        named_channels=len(bus.channels),
+        channels=tuple(
+            _channel(channel, now) for channel in sorted(channels, key=lambda channel: (channel.name, channel.number))
+        ),
+    )
+
+
+def _channel(channel: Channel, now: int) -> ChannelStat:
+    return ChannelStat(
+        name=channel.name,
+        type=channel.kind.meaning,
+        state="dead" if channel.is_dead else "live" if channel.is_named else "removed",
+        mode=channel.mode,
+        uid=channel.uid,
+        gid=channel.gid,
+        age=now - channel.created_at,
+        messages_in=channel.messages_in,
+        bytes_in=channel.bytes_in,
+        messages_out=channel.messages_out,
+        bytes_out=channel.bytes_out,
+        dropped=channel.dropped,
+        lost=channel.lost,
+        clients=tuple(_client(client, now) for _, client in sorted(channel.clients.items())),
+    )
+
+
+def _client(client: Client, now: int) -> ClientStat:
+    mailbox = client.mailbox
+    waiting = client.blocked_write or (client.reading[0] if client.reading else None)
+    return ClientStat(
+        channel=client.channel.name,
+        id=client.id,
+        role=client.role.value,
+        pid=client.owner.pid,
+        uid=client.owner.uid,
+        reads=client.access.reads,
+        writes=client.access.writes,
+        bulk=client.bulk,
+        wbuf=len(client.wbuf.partial),
+        rbuf=len(mailbox.rbuf),
+        rlist=mailbox.messages + mailbox.controls,
+        rlist_size=mailbox.size,
+        sent=client.sent,
+        received=client.received,
+        dropped=client.dropped,
+        waits_to="" if waiting is None else "write" if waiting.data else "read",
+        waits_for=0 if waiting is None else now - waiting.since,
+    )
+
+
+def render(stat: BusStat, *, version: str, mountpoint: str, commands: Mapping[int, bytes]) -> str:
+    """The text of `_stat`.
+
+    Args:
+        stat: what to show.
+        version: of futebus.
+        mountpoint: where the bus is mounted.
+        commands: the command name for each process ID, as far as known.
+
+    """
+    limits = stat.limits
+    clients = [client for channel in stat.channels for client in channel.clients]
+    lines = [
+        f"futebus {version} on {escape(mountpoint.encode('utf-8', 'surrogateescape'))}, up {duration(stat.uptime)}"
+        + (", shutting down" if stat.is_shutting_down else ""),
+        f"{len(clients)} clients (at most {limits.max_clients}, {limits.max_clients_per_user} a user), "
+        f"{stat.named_channels} channels (at most {limits.max_channels})",
+        f"a message: at most {size(limits.max_message)}; waiting for a client: "
+        f"at most {limits.max_queue} messages, {size(limits.max_queue_bytes)}",
+    ]
+    text = "".join(f"{line}\n" for line in lines)
+    if stat.channels:
+        text += "\n" + _channel_table(stat.channels)
+    if clients:
+        text += "\n" + _client_table(clients, commands)
+    return text
+
+
+def _channel_table(channels: tuple[ChannelStat, ...]) -> str:
+    return table(
+        "CHANNEL STATE MODE OWNER CLIENTS IN BYTES-IN OUT BYTES-OUT DROPPED LOST AGE TYPE".split(),
+        [
+            [
+                escape(channel.name),
+                channel.state,
+                f"{channel.mode:04o}",
+                f"{channel.uid}:{channel.gid}",
+                str(len(channel.clients)),
+                str(channel.messages_in),
+                size(channel.bytes_in),
+                str(channel.messages_out),
+                size(channel.bytes_out),
+                str(channel.dropped),
+                str(channel.lost),
+                duration(channel.age),
+                channel.type,
+            ]
+            for channel in channels
+        ],
+        right="CLIENTS IN BYTES-IN OUT BYTES-OUT DROPPED LOST AGE",
+    )
+
+
+def _client_table(clients: list[ClientStat], commands: Mapping[int, bytes]) -> str:
+    return table(
+        "CHANNEL ID ROLE PID UID COMMAND RW WBUF RBUF RLIST RLIST-BYTES SENT RECEIVED DROPPED WAITS".split(),
+        [
+            [
+                escape(client.channel),
+                f"{client.id:x}",
+                client.role,
+                str(client.pid),
+                str(client.uid),
+                escape(commands.get(client.pid, b"?")),
+                f"{'r' if client.reads else '-'}{'w' if client.writes else '-'}{'+' if client.bulk else ''}",
+                size(client.wbuf),
+                size(client.rbuf),
+                str(client.rlist),
+                size(client.rlist_size),
+                str(client.sent),
+                str(client.received),
+                str(client.dropped),
+                f"{client.waits_to} {duration(client.waits_for)}" if client.waits_to else "-",
+            ]
+            for client in clients
+        ],
+        right="ID PID UID WBUF RBUF RLIST RLIST-BYTES SENT RECEIVED DROPPED",
+    )

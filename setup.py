@@ -1,0 +1,46 @@
+"""The part of the build that cannot be declared: the C extension, whose flags pkg-config knows."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+
+def missing_packages() -> list[str]:
+    """Names the Debian packages without which neither this package nor pyfuse3 can be built."""
+    missing = []
+    if not shutil.which("cc") and not shutil.which("gcc"):
+        missing.append("gcc")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        missing.append("python3-dev")
+    if not shutil.which("pkg-config"):
+        missing += ["pkg-config", "libfuse3-dev"]
+    elif subprocess.run(["pkg-config", "--exists", "fuse3"], check=False).returncode:
+        missing.append("libfuse3-dev")
+    if not shutil.which("fusermount3"):
+        missing.append("fuse3")
+    return missing
+
+
+def pkg_config(option: str) -> list[str]:
+    """What pkg-config says of libfuse."""
+    return subprocess.run(["pkg-config", option, "fuse3"], check=True, capture_output=True, text=True).stdout.split()
+
+
+if missing := missing_packages():
+    sys.exit(f"futebus cannot be built without: {' '.join(missing)}\nOn Debian: apt install {' '.join(missing)}")
+
+setup(
+    ext_modules=[
+        Extension(
+            "futebus.fuse._hooks",
+            sources=["futebus/fuse/hooks.c"],
+            extra_compile_args=[*pkg_config("--cflags"), "-O2", "-Wall", "-Wextra"],
+            extra_link_args=pkg_config("--libs"),
+        )
+    ],
+    data_files=[("share/man/man1", ["man/futebus.1"]), ("share/man/man7", ["man/futebus.7"])],
+)
