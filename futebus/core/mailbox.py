@@ -117,10 +117,8 @@ class Mailbox:
         if bulk and (many := self._read_many(size)):
             return many
         data, count = self._runs[0]
-        if count - self._gone <= 1:  # the last of its run, or a control message
-            message = self._take_rest_of_run()
-        else:
-            message = self._take_up_to(data.find(b"\n", self._begun) + 1)
+        is_last = count - self._gone <= 1  # of its run; a control message is alone in one
+        message = self._take_rest_of_run() if is_last else self._take_up_to(data.find(b"\n", self._begun) + 1)
         if len(message) > size:
             self.rbuf = message[size:]
             message = message[:size]

@@ -1,0 +1,33 @@
+"""What hooks.c offers."""
+
+from collections.abc import Callable
+
+BUILT_WITH: str
+RUNNING: str
+
+class Request:
+    """A read or write that the kernel waits for. Answer it once."""
+
+    def data(self, data: bytes, /) -> None: ...
+    def written(self, count: int, /) -> None: ...
+    def error(self, errno: int, /) -> None: ...
+
+def install(
+    *,
+    read: Callable[[Request, int, int, int, int], bytes | int | None],
+    write: Callable[[Request, int, bytes, int, int], int | None],
+    interrupt: Callable[[Request], None],
+) -> None:
+    """Names the callables that serve the next session.
+
+    Args:
+        read: gets the request, the file handle, how many bytes are asked for, the file offset and the flags of the open file
+            as they are now. Returns the bytes, a negative errno, or None and answers the request later.
+        write: the same with the bytes written in place of their number. Returns how many were accepted, a negative errno, or
+            None and answers the request later.
+        interrupt: gets a request that is to be answered later and whose caller got a signal.
+
+    """
+
+def reached() -> bool:
+    """Whether the session made since `install` goes through the hooks."""

@@ -1,0 +1,411 @@
+"""The bus as pyfuse3.Operations: node ids and handles become core calls, bus errors become errno numbers.
+
+Reads and writes do not come here: see `waiting`. No handler ever waits, so one task serves them all.
+"""
+
+import errno
+import functools
+import logging
+import os
+import select
+import stat
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, Never, ParamSpec, TypeVar
+
+import pyfuse3
+from pyfuse3 import (
+    EntryAttributes,
+    FileHandleT,
+    FileInfo,
+    FileNameT,
+    FlagT,
+    FUSEError,
+    InodeT,
+    ModeT,
+    ReaddirToken,
+    RequestContext,
+    SetattrFields,
+    StatvfsData,
+)
+
+from futebus.core import kinds
+from futebus.core.bus import Bus
+from futebus.core.channel import Channel
+from futebus.core.client import Access, Owner
+from futebus.core.errors import BusError, NobodyReads, NoSuchName
+from futebus.core.limits import MAX_NAME
+from futebus.core.text import escape
+
+from . import nodes
+from .nodes import AlreadyOpen, Node, Nodes
+from .waiting import Calls, OpenChannel, OpenStat
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ROOT_ATTR_TIMEOUT = 1.0
+"""Seconds for which the kernel may believe the directory's attributes. It asks for them on every path walk, and what it changes
+itself it knows at once; only a time stamp that moves when a master closes can be seen that much too late."""
+
+STAT_MODE = stat.S_IFREG | 0o444
+_ACCESS = {os.O_RDONLY: Access(True, False), os.O_WRONLY: Access(False, True), os.O_RDWR: Access(True, True)}
+_MODE_BITS = 0o7777
+
+
+def answered(
+    handler: Callable[Concatenate["Directory", P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Directory", P], Coroutine[Any, Any, T]]:
+    """Makes errors answers: a `BusError` its errno, anything unexpected `EIO` with the traceback in the log."""
+
+    @functools.wraps(handler)
+    async def wrapper(self: "Directory", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await handler(self, *args, **kwargs)
+        except FUSEError:
+            raise
+        except BusError as error:
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s%r: %s", handler.__name__, args[:2], error)
+            raise FUSEError(error.errno) from None
+        except Exception:
+            log.exception("internal error in %s%r", handler.__name__, args[:2])
+            raise FUSEError(errno.EIO) from None
+
+    return wrapper
+
+
+class Directory(pyfuse3.Operations):
+    """A bus as a directory.
+
+    Args:
+        bus: the bus.
+        calls: its open files.
+        mode: the directory's permission bits.
+        uid: its owner.
+        gid: its group.
+        take_stat: starts to make the text of `_stat` as it is at this moment.
+        on_init: called once the kernel has accepted the file system.
+
+    """
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+    enable_acl = False
+
+    def __init__(
+        self,
+        bus: Bus,
+        calls: Calls,
+        *,
+        mode: int,
+        uid: int,
+        gid: int,
+        take_stat: Callable[[OpenStat], None],
+        on_init: Callable[[], None],
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        super().__init__()
+        self._bus = bus
+        self._calls = calls
+        self._mode = mode
+        self._uid = uid
+        self._gid = gid
+        self._take_stat = take_stat
+        self._on_init = on_init
+        self._clock = clock
+        self._root_atime = self._root_ctime = bus.started_at
+        self._root_mtime: int | None = None  # set by touch; else when a name last changed
+        self._listings: dict[int, list[tuple[bytes, Channel | None]]] = {}
+        self._next_listing = 1
+        self.nodes = Nodes()
+
+    def init(self) -> None:
+        self._on_init()
+
+    # ------------------------------------------------------------------------------------------ attributes
+
+    def _root_attributes(self) -> EntryAttributes:
+        entry = EntryAttributes()
+        entry.st_ino = pyfuse3.ROOT_INODE
+        entry.st_mode = stat.S_IFDIR | self._mode
+        entry.st_nlink = 2
+        entry.st_uid, entry.st_gid = self._uid, self._gid
+        entry.st_atime_ns = self._root_atime
+        entry.st_mtime_ns = self._bus.changed_at if self._root_mtime is None else self._root_mtime
+        entry.st_ctime_ns = max(self._root_ctime, self._bus.changed_at)
+        entry.entry_timeout = 0
+        entry.attr_timeout = ROOT_ATTR_TIMEOUT
+        return entry
+
+    def _stat_attributes(self) -> EntryAttributes:
+        entry = EntryAttributes()
+        entry.st_ino = nodes.STAT
+        entry.st_mode = STAT_MODE
+        entry.st_uid, entry.st_gid = self._uid, self._gid
+        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = self._clock()
+        entry.entry_timeout = entry.attr_timeout = 0
+        return entry
+
+    def _channel_attributes(self, channel: Channel, node: Node | None = None) -> EntryAttributes:
+        """A channel's attributes; with `node`, as an entry of that id, whose st_ino travels in st_rdev (see hooks.c)."""
+        entry = EntryAttributes()
+        if node is None:
+            entry.st_ino = channel.number
+        else:
+            entry.st_ino = node.number
+            entry.st_rdev = channel.number
+        entry.st_mode = stat.S_IFREG | channel.mode
+        entry.st_nlink = int(channel.is_named)
+        entry.st_uid, entry.st_gid = channel.uid, channel.gid
+        entry.st_size = 0
+        entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns = channel.atime, channel.mtime, channel.ctime
+        entry.entry_timeout = entry.attr_timeout = 0
+        return entry
+
+    @answered
+    async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        return self._attributes(inode)
+
+    def _attributes(self, inode: int) -> EntryAttributes:
+        if inode == nodes.ROOT:
+            return self._root_attributes()
+        if inode == nodes.STAT:
+            return self._stat_attributes()
+        return self._channel_attributes(self.nodes[inode].channel)
+
+    @answered
+    async def setattr(
+        self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
+    ) -> EntryAttributes:
+        # The kernel has checked that the caller may do this (default_permissions). A size is not taken: `>` needs that it works.
+        now = self._clock()
+        if inode == nodes.STAT:
+            raise FUSEError(errno.EPERM)
+        if inode == nodes.ROOT:
+            if fields.update_mode:
+                self._mode = attr.st_mode & _MODE_BITS
+            if fields.update_uid:
+                self._uid = attr.st_uid
+            if fields.update_gid:
+                self._gid = attr.st_gid
+            if fields.update_atime:
+                self._root_atime = attr.st_atime_ns
+            if fields.update_mtime:
+                self._root_mtime = attr.st_mtime_ns
+            self._root_ctime = now
+            return self._root_attributes()
+        channel = self.nodes[inode].channel
+        if fields.update_mode:
+            channel.mode = attr.st_mode & _MODE_BITS
+        if fields.update_uid:
+            channel.uid = attr.st_uid
+        if fields.update_gid:
+            channel.gid = attr.st_gid
+        if fields.update_atime:
+            channel.atime = attr.st_atime_ns
+        if fields.update_mtime:
+            channel.mtime = attr.st_mtime_ns
+        channel.ctime = now
+        return self._channel_attributes(channel)
+
+    @answered
+    async def statfs(self, ctx: RequestContext) -> StatvfsData:
+        limits = self._bus.limits
+        data = StatvfsData()
+        data.f_bsize = data.f_frsize = 4096
+        data.f_files = limits.max_channels
+        data.f_ffree = data.f_favail = max(limits.max_channels - len(self._bus.channels), 0)
+        data.f_namemax = MAX_NAME
+        return data
+
+    # ------------------------------------------------------------------------------------------ names
+
+    @answered
+    async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
+        if parent_inode != nodes.ROOT:
+            raise FUSEError(errno.ENOTDIR)
+        if name in (b".", b".."):
+            return self._root_attributes()
+        if name.removeprefix(b"+") == kinds.STAT:
+            return self._stat_attributes()
+        try:
+            channel, bulk = self._bus.look_up(name)
+        except NoSuchName as error:  # by far the commonest refusal: not worth a log line
+            raise FUSEError(error.errno) from None
+        return self._channel_attributes(channel, self.nodes.offer(channel, bulk))
+
+    async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
+        for number, count in inode_list:
+            self.nodes.forget(number, count)
+
+    @answered
+    async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        if name.removeprefix(b"+") == kinds.STAT:
+            raise FUSEError(errno.ENXIO)
+        self._bus.unlink(name, self._clock())
+        self._root_mtime = None
+
+    @answered
+    async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        handle = self._next_listing
+        self._next_listing += 1
+        self._listings[handle] = []
+        return handle
+
+    @answered
+    async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
+        if start_id == 0:
+            self._listings[fh] = [(b".", None), (b"..", None), (kinds.STAT, None), *sorted(self._bus.channels.items())]
+        listing = self._listings[fh]
+        for index in range(start_id, len(listing)):
+            name, channel = listing[index]
+            node = None
+            if channel is not None:
+                if not channel.is_named:
+                    continue
+                node = self.nodes.offer(channel, bulk=False)
+                entry = self._channel_attributes(channel, node)
+            elif name == kinds.STAT:
+                entry = self._stat_attributes()
+            else:
+                entry = self._root_attributes()
+            if not pyfuse3.readdir_reply(token, name, entry, index + 1):
+                if node is not None:
+                    self.nodes.forget(node.number, 1)
+                break
+
+    @answered
+    async def releasedir(self, fh: FileHandleT) -> None:
+        del self._listings[fh]
+
+    # ------------------------------------------------------------------------------------------ open files
+
+    @answered
+    async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
+        access = _ACCESS[flags & os.O_ACCMODE]
+        if inode == nodes.STAT:
+            return self._open_stat(access)
+        node = self.nodes[inode]
+        try:
+            self.nodes.open(node, ctx.pid)
+        except AlreadyOpen:
+            raise FUSEError(errno.ESTALE) from None
+        try:
+            client, effects = self._bus.open(node.channel, access, _owner(ctx), self._clock(), bulk=node.bulk)
+        except BusError:
+            self.nodes.close(node)
+            raise
+        handle = self._calls.add(OpenChannel(client, node.number))
+        self._calls.settle(effects)
+        return _stream(handle)
+
+    def _open_stat(self, access: Access) -> FileInfo:
+        if access.writes:
+            raise NobodyReads("_stat is read-only")
+        file = OpenStat()
+        self._take_stat(file)
+        return FileInfo(fh=self._calls.add(file), direct_io=True, keep_cache=False)
+
+    @answered
+    async def create(
+        self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        access = _ACCESS[flags & os.O_ACCMODE]
+        self._check_overtaken(name, access, ctx)
+        client, effects = self._bus.create(
+            name, access, _owner(ctx), mode & _MODE_BITS, self._clock(), exclusive=bool(flags & os.O_EXCL)
+        )
+        self._root_mtime = None
+        node = self.nodes.offer(client.channel, client.bulk)
+        self.nodes.open(node, ctx.pid)
+        handle = self._calls.add(OpenChannel(client, node.number))
+        self._calls.settle(effects)
+        return _stream(handle), self._channel_attributes(client.channel, node)
+
+    def _check_overtaken(self, name: bytes, access: Access, ctx: RequestContext) -> None:
+        """The kernel asks to create what somebody has created since it looked: then it has not checked the permission bits."""
+        try:
+            channel, _ = self._bus.look_up(name)
+        except BusError:
+            return
+        wanted = 4 * access.reads | 2 * access.writes
+        if ctx.uid == channel.uid:
+            granted = channel.mode >> 6
+        elif ctx.gid == channel.gid or channel.gid in _groups(ctx.pid):
+            granted = channel.mode >> 3
+        else:
+            granted = channel.mode
+        if ctx.uid and wanted & ~granted:
+            raise FUSEError(errno.EACCES)
+
+    @answered
+    async def release(self, fh: FileHandleT) -> None:
+        file = self._calls.remove(fh)
+        if isinstance(file, OpenChannel):
+            self.nodes.close(self.nodes[file.node])
+
+    @answered
+    async def poll(self, inode: InodeT, fh: FileHandleT, poll_handle: pyfuse3.PollHandle | None, ctx: RequestContext) -> int:
+        file = self._calls[fh]
+        if isinstance(file, OpenStat):
+            return select.POLLIN | select.POLLRDNORM
+        ready = self._bus.poll(file.client, arm=poll_handle is not None)
+        if poll_handle is not None:
+            file.poll_handle = poll_handle
+        return (
+            (select.POLLIN | select.POLLRDNORM) * ready.readable
+            | select.POLLHUP * ready.hung_up
+            | (select.POLLOUT | select.POLLWRNORM) * ready.writable
+            | select.POLLERR * ready.broken
+        )
+
+    # ------------------------------------------------------------------------------------------ what a bus has not
+
+    async def mknod(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext) -> Never:
+        self._refuse("mknod", name)
+
+    async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext) -> Never:
+        self._refuse("mkdir", name)
+
+    async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> Never:
+        self._refuse("rmdir", name)
+
+    async def symlink(self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext) -> Never:
+        self._refuse("symlink", name)
+
+    async def rename(
+        self,
+        parent_inode_old: InodeT,
+        name_old: FileNameT,
+        parent_inode_new: InodeT,
+        name_new: FileNameT,
+        flags: FlagT,
+        ctx: RequestContext,
+    ) -> Never:
+        self._refuse("rename", name_old)
+
+    async def link(self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext) -> Never:
+        self._refuse("link", new_name)
+
+    def _refuse(self, call: str, name: bytes) -> Never:
+        log.debug("%s %s refused: a bus holds channels only", call, escape(name))
+        raise FUSEError(errno.EPERM)
+
+
+def _owner(ctx: RequestContext) -> Owner:
+    return Owner(ctx.uid, ctx.gid, ctx.pid)
+
+
+def _groups(pid: int) -> set[int]:
+    try:
+        return pyfuse3.get_sup_groups(pid)
+    except (OSError, RuntimeError):  # the process is gone
+        return set()
+
+
+def _stream(handle: int) -> FileInfo:
+    """The answer to an open of a channel; `nonseekable` marks it as a stream for hooks.c."""
+    return FileInfo(fh=handle, direct_io=True, keep_cache=False, nonseekable=True)

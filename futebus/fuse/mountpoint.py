@@ -1,0 +1,142 @@
+"""The directory that a bus is mounted on: is it there, is it free, is it still mounted.
+
+A hung file system hangs whoever touches it, so everything that can be is read from the kernel's mount table instead.
+"""
+
+import logging
+import os
+import select
+import signal
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+log = logging.getLogger(__name__)
+
+FUSE_TYPE = "fuse.futebus"
+_TABLE = Path("/proc/self/mountinfo")
+_PATIENCE = 5.0
+"""Seconds for a mounted file system to answer before it counts as hung."""
+
+
+class MountError(Exception):
+    """The bus cannot be mounted here. The text is for people."""
+
+
+class Mount(NamedTuple):
+    """A line of the mount table."""
+
+    device: str
+    """Major and minor number: `0:42`."""
+    path: str
+    type: str
+
+
+def mounts() -> list[Mount]:
+    """The mount table of this process."""
+    found = []
+    for line in _TABLE.read_bytes().decode("utf-8", "surrogateescape").splitlines():
+        left, _, right = line.partition(" - ")
+        fields = left.split(" ")
+        found.append(Mount(fields[2], _unescape(fields[4]), right.split(" ", 1)[0]))
+    return found
+
+
+def _unescape(path: str) -> str:
+    r"""The kernel writes blanks, tabs, newlines and backslashes of a path as `\040`, `\011`, `\012` and `\134`."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        path = path.replace(code, character)
+    return path
+
+
+def mounted_on(path: str) -> Mount | None:
+    """What is mounted on a directory, the topmost if there are several."""
+    return next((mount for mount in reversed(mounts()) if mount.path == path), None)
+
+
+def prepare(mountpoint: str) -> str:
+    """Checks that a bus can be mounted on a directory, and clears away what a dead futebus left there.
+
+    Returns:
+        The directory's absolute path without symbolic links.
+
+    Raises:
+        MountError: see there.
+
+    """
+    parent, name = os.path.split(os.path.abspath(mountpoint))  # noqa: PTH100 - resolve() would touch the mount itself
+    path = os.path.join(os.path.realpath(parent), name) if name else parent  # noqa: PTH118
+    if (mount := mounted_on(path)) and mount.type.startswith("fuse"):
+        _clear(path, mount)
+    path = os.path.realpath(path)
+    if mount := mounted_on(path):
+        if mount.type.startswith("fuse"):
+            _clear(path, mount)
+        if (still := mounted_on(path)) and still.type == FUSE_TYPE:
+            raise MountError(f"{mountpoint}: a bus is mounted here already")
+    try:
+        is_directory = Path(path).stat() and Path(path).is_dir()
+    except OSError as error:
+        raise MountError(f"{mountpoint}: {error.strerror}") from None
+    if not is_directory:
+        raise MountError(f"{mountpoint}: Not a directory")
+    return path
+
+
+def _clear(path: str, mount: Mount) -> None:
+    """Unmounts a FUSE file system whose daemon is dead, if it was a futebus."""
+    if not _is_dead(path):
+        return
+    if mount.type != FUSE_TYPE:
+        raise MountError(f"{path}: a dead {mount.type} is mounted here; unmount it first (fusermount3 -u)")
+    log.warning("%s: taking over the mount of a futebus that is dead", path)
+    command = ["umount", "-l", path] if os.geteuid() == 0 else ["fusermount3", "-u", "-z", path]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise MountError(f"{path}: a dead futebus is mounted here, and: {done.stderr.strip()}")
+
+
+def _is_dead(path: str) -> bool:
+    """Whether a mounted file system is one whose daemon is gone.
+
+    A child process asks, since the question never comes back from a daemon that is alive and hangs.
+    """
+    child = os.fork()
+    if not child:
+        try:
+            os.stat(path)  # noqa: PTH116
+        except OSError as error:
+            os._exit(error.errno if error.errno in (107, 103) else 0)  # ENOTCONN, ECONNABORTED
+        finally:
+            os._exit(0)
+    pidfd = os.pidfd_open(child)
+    try:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        if not poller.poll(_PATIENCE * 1000):
+            os.kill(child, signal.SIGKILL)
+            raise MountError(f"{path}: what is mounted here does not answer; end its daemon, or unmount it (umount -l)")
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+    finally:
+        os.close(pidfd)
+
+
+async def wait_unmounted(device: str) -> None:
+    """Returns when no mount of the device is left in the mount table (`umount -l`, say).
+
+    A lazily unmounted file system goes on for whoever has it open; only the table tells that it is gone.
+    """
+    table = os.open(_TABLE, os.O_RDONLY)
+    # The table is always readable; its changes are an exceptional condition, which trio cannot wait for but epoll can.
+    changes = select.epoll()
+    try:
+        changes.register(table, select.EPOLLPRI)
+        while any(mount.device == device for mount in mounts()):
+            await trio.lowlevel.wait_readable(changes)
+            changes.poll(0)
+    finally:
+        trio.lowlevel.notify_closing(changes)
+        changes.close()
+        os.close(table)

@@ -1,0 +1,144 @@
+"""The mount options: ours, FUSE's, and those that fstab lines carry for others."""
+
+import grp
+import os
+import pwd
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+
+from futebus.core.limits import Limits
+
+# What libfuse and the kernel know, and makes sense here. default_permissions, subtype and the like are ours to set.
+_FUSE_FLAGS = frozenset(
+    "allow_other allow_root auto_unmount rw suid nosuid dev nodev exec noexec atime noatime diratime nodiratime relatime "
+    "norelatime sync async dirsync default_permissions nonempty".split()
+)
+_FUSE_VALUES = frozenset("fsname max_read context fscontext defcontext rootcontext".split())
+
+# For mount(8), systemd and the like, not for us.
+_OTHERS = re.compile(
+    r"(defaults|auto|noauto|user|nouser|users|owner|group|nofail|_netdev|x-[^=]+|X-[^=]+|comment)(=.*)?", re.DOTALL
+)
+
+_REFUSED = {
+    "ro": "a bus cannot be read-only: programs could neither write nor create channels",
+    "no_interrupt": "without interrupts a signal could not end a blocked read or write",
+    "clone_fd": "futebus serves all requests from one descriptor",
+}
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class OptionError(Exception):
+    """A mount option is unknown or its value is wrong. The text is for people."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a bus is mounted with."""
+
+    limits: Limits = field(default_factory=Limits)
+    bulk: bool = False
+    """Every client reads in bulk, as if it had opened `+NAME`."""
+    mode: int = 0o1777
+    """The directory's permission bits: by default everybody may create channels, and remove only their own."""
+    uid: int = field(default_factory=os.getuid)
+    gid: int = field(default_factory=os.getgid)
+    fuse: frozenset[str] = frozenset()
+    """Passed on to libfuse."""
+
+    def for_libfuse(self) -> set[str]:
+        """The options that libfuse gets."""
+        own = {"default_permissions", "subtype=futebus"}
+        if not any(option.startswith("fsname=") for option in self.fuse):
+            own.add("fsname=futebus")
+        return own | self.fuse
+
+
+def parse(text: str, source: str | None = None) -> Options:
+    r"""Reads `-o` options: comma-separated, `\,` for a comma in a value, the last of two that disagree counts.
+
+    Args:
+        text: the options.
+        source: what fstab calls the file system; shown as its name.
+
+    Raises:
+        OptionError: see there.
+
+    """
+    limits: dict[str, int] = {}
+    own: dict[str, int | bool] = {}
+    passed = {"fsname": f"fsname={source}"} if source else {}
+    limit_names = {limit.name for limit in fields(Limits)}
+    for option in _split(text):
+        name, equals, value = option.partition("=")
+        if name in limit_names:
+            limits[name] = _value(option, value, _number)
+        elif name == "bulk" and not equals:
+            own["bulk"] = True
+        elif name == "mode":
+            own["mode"] = _value(option, value, _mode)
+        elif name == "uid":
+            own["uid"] = _value(option, value, _user)
+        elif name == "gid":
+            own["gid"] = _value(option, value, _group)
+        elif name in _REFUSED:
+            raise OptionError(f"option {name}: {_REFUSED[name]}")
+        elif _OTHERS.fullmatch(option):
+            continue
+        elif (name in _FUSE_FLAGS and not equals) or (name in _FUSE_VALUES and value):
+            passed[name] = option.replace("\\", "\\\\").replace(",", "\\,")
+        else:
+            raise OptionError(f"unknown option {option!r}" if option else "an empty option")
+    passed.pop("nonempty", None)  # FUSE 2's; FUSE 3 always mounts so
+    try:
+        checked = Limits(**limits)
+    except ValueError as error:
+        raise OptionError(f"option {error}") from None
+    for option in passed.values():
+        if not option.isascii():
+            raise OptionError(f"option {option!r} is not ASCII")
+    return Options(limits=checked, fuse=frozenset(passed.values()), **own)  # type: ignore[arg-type]
+
+
+def _split(text: str) -> Iterator[str]:
+    if text:
+        for option in re.split(r"(?<!\\),", text):
+            yield option.replace("\\,", ",")
+
+
+def _value(option: str, value: str, read: Callable[[str], int]) -> int:
+    try:
+        return read(value)
+    except (ValueError, KeyError) as error:
+        reason = error.args[0] if isinstance(error, KeyError) else "a bad value"
+        raise OptionError(f"option {option!r}: {reason}") from None
+
+
+def _number(value: str) -> int:
+    match = re.fullmatch(r"(\d{1,12})([kmg]?)", value.lower(), re.ASCII)
+    if match is None:
+        raise KeyError("not a number (K, M and G may follow)")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _mode(value: str) -> int:
+    if not re.fullmatch(r"[0-7]{3,5}", value, re.ASCII) or int(value, 8) > 0o7777:
+        raise KeyError("not an octal mode such as 1777")
+    return int(value, 8)
+
+
+def _user(value: str) -> int:
+    return _id(value) if value.isdecimal() else pwd.getpwnam(value).pw_uid
+
+
+def _group(value: str) -> int:
+    return _id(value) if value.isdecimal() else grp.getgrnam(value).gr_gid
+
+
+def _id(value: str) -> int:
+    number = int(value)
+    if number >= 0xFFFF_FFFF:
+        raise KeyError("no such ID")
+    return number
