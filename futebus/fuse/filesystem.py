@@ -235,7 +235,7 @@ class Directory(pyfuse3.Operations):
             channel, bulk = self._bus.look_up(name)
         except NoSuchName as error:  # by far the commonest refusal: not worth a log line
             raise FUSEError(error.errno) from None
-        return self._channel_attributes(channel, self.nodes.offer(channel, bulk))
+        return self._channel_attributes(channel, self.nodes.offer(channel, bulk, ctx.pid))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for number, count in inode_list:
@@ -266,7 +266,7 @@ class Directory(pyfuse3.Operations):
             if channel is not None:
                 if not channel.is_named:
                     continue
-                node = self.nodes.offer(channel, bulk=False)
+                node = self.nodes.offer(channel, bulk=False, thread=0)
                 entry = self._channel_attributes(channel, node)
             elif name == kinds.STAT:
                 entry = self._stat_attributes()
@@ -319,7 +319,7 @@ class Directory(pyfuse3.Operations):
             name, access, _owner(ctx), mode & _MODE_BITS, self._clock(), exclusive=bool(flags & os.O_EXCL)
         )
         self._root_mtime = None
-        node = self.nodes.offer(client.channel, client.bulk)
+        node = self.nodes.offer(client.channel, client.bulk, ctx.pid)
         self.nodes.open(node, ctx.pid)
         handle = self._calls.add(OpenChannel(client, node.number))
         self._calls.settle(effects)

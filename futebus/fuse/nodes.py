@@ -16,6 +16,10 @@ _FIRST = 1 << 32
 """Node ids of channels begin here, so that none is ever mistaken for the number of a channel."""
 
 
+_SENT_BACK_MAX = 4096
+"""How many threads are remembered: each comes back at once or, if it was killed, never."""
+
+
 class AlreadyOpen(Exception):
     """Somebody else has opened the node since it was looked up: the kernel must look the name up again (`ESTALE`)."""
 
@@ -23,7 +27,7 @@ class AlreadyOpen(Exception):
 class Node:
     """What the kernel knows by one node id: a channel, and how it will be read when it is opened."""
 
-    __slots__ = ("bulk", "channel", "lookups", "number", "opens", "sent_back")
+    __slots__ = ("bulk", "channel", "lookups", "number", "opens")
 
     def __init__(self, number: int, channel: Channel, bulk: bool) -> None:
         self.number = number
@@ -33,8 +37,6 @@ class Node:
         """How often it was handed to the kernel, less how often the kernel forgot it."""
         self.opens = 0
         """Open file descriptions."""
-        self.sent_back: set[int] = set()
-        """Threads that were told to look again."""
 
 
 class Nodes:
@@ -44,6 +46,8 @@ class Nodes:
         self._nodes: dict[int, Node] = {}
         self._spare: dict[tuple[int, bool], Node] = {}
         self._numbers: Iterator[int] = itertools.count(_FIRST)
+        self._sent_back: dict[int, None] = {}
+        """Threads that were told to look again, the oldest first."""
 
     def __len__(self) -> int:
         """How many nodes the kernel knows, the directory and `_stat` not among them."""
@@ -52,13 +56,18 @@ class Nodes:
     def __getitem__(self, number: int) -> Node:
         return self._nodes[number]
 
-    def offer(self, channel: Channel, bulk: bool) -> Node:
-        """The node to answer a look-up with: one that nobody has open. Counts as a look-up."""
+    def offer(self, channel: Channel, bulk: bool, thread: int) -> Node:
+        """The node to answer a look-up with: one that nobody has open. Counts as a look-up.
+
+        A thread that was sent back gets one of its own: the kernel looks a name up again once, and no more.
+        """
         key = channel.number, bulk
         node = self._spare.get(key)
-        if node is None:
+        if node is None or thread in self._sent_back:
             number = next(self._numbers)
-            node = self._nodes[number] = self._spare[key] = Node(number, channel, bulk)
+            node = self._nodes[number] = Node(number, channel, bulk)
+            if thread not in self._sent_back:
+                self._spare[key] = node
         node.lookups += 1
         return node
 
@@ -66,15 +75,17 @@ class Nodes:
         """Notes that a thread opens a node.
 
         Raises:
-            AlreadyOpen: it is open already. When the same thread comes again it did not get here by name, but by /dev/fd or
+            AlreadyOpen: it is open already. When the thread comes again, it did not get here by name but by /dev/fd or
                 /proc/PID/fd, which knows no other node: then it is let in.
-
         """
-        if node.opens:
-            if thread not in node.sent_back:
-                node.sent_back.add(thread)
-                raise AlreadyOpen
-            node.sent_back.discard(thread)
+        was_sent_back = thread in self._sent_back
+        if node.opens and not was_sent_back:
+            self._sent_back[thread] = None
+            if len(self._sent_back) > _SENT_BACK_MAX:
+                del self._sent_back[next(iter(self._sent_back))]
+            raise AlreadyOpen
+        if was_sent_back:
+            del self._sent_back[thread]
         node.opens += 1
         key = node.channel.number, node.bulk
         if self._spare.get(key) is node:
@@ -85,7 +96,6 @@ class Nodes:
         node.opens -= 1
         if node.opens:
             return
-        node.sent_back.clear()
         if not node.lookups:
             self._nodes.pop(node.number, None)
         else:
