@@ -1,0 +1,70 @@
+"""Fixtures: mounted buses, and programs that do not outlive their test."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .helpers.mounts import Mount, Mounting
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """An empty directory that every user can enter, which pytest's tmp_path is not."""
+    with tempfile.TemporaryDirectory(prefix="futebus-") as name:
+        directory = Path(name).resolve()
+        directory.chmod(0o755)
+        yield directory
+
+
+@pytest.fixture
+def mounting(place: Path) -> Iterator[Mounting]:
+    """Mounts buses: `mounting("max_queue=8", ...)`. At the end of the test each must go down in an orderly way."""
+    mounts: list[Mount] = []
+
+    def mount(*options: str, **popen: Any) -> Mount:
+        directory = place / f"bus{len(mounts)}"
+        directory.mkdir()
+        mounted = Mount(directory, place / f"bus{len(mounts)}.log", *options, **popen)
+        mounts.append(mounted)
+        return mounted
+
+    try:
+        yield mount
+        for mounted in mounts:
+            mounted.unmount()
+    finally:
+        for mounted in mounts:
+            mounted.discard()
+
+
+@pytest.fixture
+def bus(mounting: Mounting) -> Mount:
+    """A bus with the default options."""
+    return mounting()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts programs, with pipes for their input and output; those that still run at the end of the test are killed."""
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(*command: str | Path, **popen: Any) -> "subprocess.Popen[str]":
+        pipes = {name: popen.pop(name, subprocess.PIPE) for name in ("stdin", "stdout", "stderr")}
+        popen.setdefault("env", {**os.environ, "LC_ALL": "C"})
+        process = subprocess.Popen([str(word) for word in command], text=True, **pipes, **popen)
+        running.append(process)
+        return process
+
+    try:
+        yield begin
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()

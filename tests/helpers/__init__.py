@@ -1,0 +1,1 @@
+"""What the tests share: waiting for conditions, and buses that are really mounted and really go away."""

@@ -1,0 +1,180 @@
+"""Buses mounted for tests. A bug must never hang the suite: each mount has a deadline after which its connection is aborted."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .waiting import until
+
+CONNECTIONS = Path("/sys/fs/fuse/connections")
+PATIENCE = 60.0
+"""Seconds that a mount may live."""
+
+FUTEBUS = [sys.executable, "-m", "futebus.cli"]
+
+
+def device_of(mountpoint: Path) -> str | None:
+    """Major and minor number of what is mounted on a directory, read without touching it."""
+    found = None
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split(" ")
+        if fields[4] == str(mountpoint):
+            found = fields[2]
+    return found
+
+
+def abort(mountpoint: Path) -> None:
+    """Gets rid of a mount, hung or not: every call that waits on it fails."""
+    device = device_of(mountpoint)
+    if device is None:
+        return
+    if not any(CONNECTIONS.iterdir()):
+        subprocess.run(["mount", "-t", "fusectl", "none", str(CONNECTIONS)], check=False, stderr=subprocess.DEVNULL)
+    with contextlib.suppress(OSError):
+        (CONNECTIONS / device.split(":")[1] / "abort").write_text("1")
+    subprocess.run(["umount", "-l", str(mountpoint)], check=False, stderr=subprocess.DEVNULL)
+
+
+class Mount:
+    """A mounted bus and its daemon, which runs in the foreground as `futebus -f` and logs to a file."""
+
+    def __init__(self, directory: Path, log: Path, *options: str, command: Sequence[str] = FUTEBUS, **popen: Any) -> None:
+        self.path = directory
+        self.log = log
+        self.expects_errors = False
+        """Whether a traceback in the log is what the test is about."""
+        self.was_aborted = False
+        arguments = ["-o", ",".join(options)] if options else []
+        with log.open("wb") as stream:
+            self.daemon = subprocess.Popen(
+                [*command, "-f", *arguments, str(directory)], stderr=stream, stdin=subprocess.DEVNULL, **popen
+            )
+        self._watchdog = threading.Timer(PATIENCE, self._give_up)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+        until(lambda: self.daemon.poll() is not None or "a bus is mounted" in self.words, "the bus is mounted")
+        assert self.daemon.poll() is None, self.words
+
+    def _give_up(self) -> None:
+        self.was_aborted = True
+        self.daemon.kill()
+        abort(self.path)
+
+    @property
+    def words(self) -> str:
+        """What the daemon has logged."""
+        return self.log.read_text(errors="replace")
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def touch(self, name: str) -> Path:
+        """Creates a channel."""
+        (self / name).touch()
+        return self / name
+
+    # ------------------------------------------------------------------------------------------ what _stat shows
+
+    def stat(self) -> str:
+        """The text of `_stat`."""
+        return (self / "_stat").read_text()
+
+    def clients(self, channel: str | None = None, **wanted: str) -> list[Mapping[str, str]]:
+        """The clients as `_stat` shows them: those of a channel, or those whose columns have these values."""
+        return [
+            row
+            for row in _rows(self.stat(), "CHANNEL  ID")
+            if channel in (None, row["CHANNEL"]) and all(row[name.upper()].startswith(value) for name, value in wanted.items())
+        ]
+
+    def channel(self, name: str) -> Mapping[str, str]:
+        """A channel as `_stat` shows it."""
+        return next(row for row in _rows(self.stat(), "CHANNEL  STATE") if row["CHANNEL"] == name)
+
+    def wait_for_clients(self, count: int, channel: str, **wanted: str) -> list[Mapping[str, str]]:
+        """Waits until so many clients are as `clients` asks for."""
+        found: list[Mapping[str, str]] = []
+
+        def are_there() -> bool:
+            found[:] = self.clients(channel, **wanted)
+            return len(found) == count
+
+        until(are_there, f"{count} clients of {channel} with {wanted}, last seen: {found}")
+        return found
+
+    def wait_for_readers(self, count: int, channel: str) -> None:
+        """Waits until so many clients of a channel are blocked in a read."""
+        self.wait_for_clients(count, channel, waits="read")
+
+    def wait_for_blocked_writers(self, count: int, channel: str) -> None:
+        """Waits until so many clients of a channel are blocked in a write."""
+        self.wait_for_clients(count, channel, waits="write")
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def unmount(self) -> None:
+        """Ends the bus and checks that it went as it should."""
+        if self.daemon.poll() is None:
+            self.daemon.send_signal(signal.SIGTERM)
+        self.close()
+
+    def close(self) -> None:
+        """Sees the daemon off, whose end has been asked for or has come."""
+        try:
+            status = self.daemon.wait(10)
+        except subprocess.TimeoutExpired:
+            self._give_up()
+            raise AssertionError(f"the daemon did not end:\n{self.words}") from None
+        finally:
+            self._watchdog.cancel()
+        assert not self.was_aborted, f"the mount was aborted after {PATIENCE:g} seconds:\n{self.words}"
+        assert status == 0, self.words
+        assert device_of(self.path) is None
+        if not self.expects_errors:
+            assert "Traceback" not in self.words
+            assert "internal error" not in self.words
+
+    def discard(self) -> None:
+        """Last resort at the end of a test: nothing is left of the mount, whatever happened."""
+        self._watchdog.cancel()
+        self.daemon.kill()
+        self.daemon.wait()
+        while device_of(self.path):
+            abort(self.path)
+
+
+def _rows(text: str, head: str) -> list[Mapping[str, str]]:
+    """The table of `_stat` whose head line begins so: a mapping of column heads to cells for each row."""
+    for block in text.split("\n\n"):
+        lines = block.splitlines()
+        if lines and lines[0].split()[:2] == head.split():
+            heads = lines[0].split()
+            return [dict(zip(heads, line.split(None, len(heads) - 1), strict=True)) for line in lines[1:]]
+    return []
+
+
+Mounting = Callable[..., Mount]
+
+
+def run(*command: str | Path, timeout: float = 20, **popen: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end and returns what it printed. It gets 20 seconds and no input."""
+    return subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        **popen,
+    )
+
+
+def bash(script: str, **popen: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a bash script to its end."""
+    return run("bash", "-c", script, env={**os.environ, "LC_ALL": "C"}, **popen)
