@@ -1,6 +1,8 @@
 """Fixtures: mounted buses, and programs that do not outlive their test."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -52,13 +54,13 @@ def bus(mounting: Mounting) -> Mount:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts programs, with pipes for their input and output; those that still run at the end of the test are killed."""
+    """Starts programs, with pipes for their input and output. At the end of the test they are killed, and what they started."""
     running: list[subprocess.Popen[str]] = []
 
     def begin(*command: str | Path, **popen: Any) -> "subprocess.Popen[str]":
         pipes = {name: popen.pop(name, subprocess.PIPE) for name in ("stdin", "stdout", "stderr")}
         popen.setdefault("env", {**os.environ, "LC_ALL": "C"})
-        process = subprocess.Popen([str(word) for word in command], text=True, **pipes, **popen)
+        process = subprocess.Popen([str(word) for word in command], text=True, start_new_session=True, **pipes, **popen)
         running.append(process)
         return process
 
@@ -66,5 +68,6 @@ def start() -> Iterator[Start]:
         yield begin
     finally:
         for process in running:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.communicate()

@@ -49,6 +49,8 @@ class Mount:
         self.log = log
         self.expects_errors = False
         """Whether a traceback in the log is what the test is about."""
+        self.was_killed = False
+        """Whether the test has killed the daemon: then its end is no orderly one."""
         self.was_aborted = False
         arguments = ["-o", ",".join(options)] if options else []
         with log.open("wb") as stream:
@@ -120,6 +122,8 @@ class Mount:
 
     def unmount(self) -> None:
         """Ends the bus and checks that it went as it should."""
+        if self.was_killed:
+            return
         if self.daemon.poll() is None:
             self.daemon.send_signal(signal.SIGTERM)
         self.close()

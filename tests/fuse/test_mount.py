@@ -1,0 +1,287 @@
+"""The command: options, going to the background, ending, and what the next one finds."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Start
+from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
+from ..helpers.waiting import until
+
+
+@pytest.fixture
+def directory(place: Path) -> Path:
+    return place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["/nonexistent"], 1, "futebus: /nonexistent: No such file or directory\n"),
+        (["/etc/passwd"], 1, "futebus: /etc/passwd: Not a directory\n"),
+        (["-o", "max_queues=1", "DIR"], 1, "futebus: unknown option 'max_queues=1'\n"),
+        (["-o", "max_queue=many", "DIR"], 1, "futebus: option 'max_queue=many': not a number (K, M and G may follow)\n"),
+        (["-o", "max_queue=0", "DIR"], 1, "futebus: option max_queue must be from 1 to 4294967295, not 0\n"),
+        (["-o", "max_message=1", "DIR"], 1, "futebus: option max_message must be from 2 to 4294967295, not 1\n"),
+        (["-o", "mode=rwx", "DIR"], 1, "futebus: option 'mode=rwx': not an octal mode such as 1777\n"),
+        (["-o", "mode=77777", "DIR"], 1, "futebus: option 'mode=77777': not an octal mode such as 1777\n"),
+        (["-o", "uid=nobody-here", "DIR"], 1, "futebus: option 'uid=nobody-here': "),
+        (["-o", "ro", "DIR"], 1, "futebus: option ro: a bus cannot be read-only"),
+        (["-o", "no_interrupt", "DIR"], 1, "futebus: option no_interrupt: "),
+        (["-o", "allow_other,,bulk", "DIR"], 1, "futebus: an empty option\n"),
+        (["-o", "max_read=x", "DIR"], 1, "futebus: "),
+        ([], 2, "futebus: the following arguments are required: "),
+        (["--frob", "DIR"], 2, "futebus: unrecognized arguments: --frob (see futebus --help)\n"),
+        (["a", "b", "c"], 2, "futebus: one mount point, please, not b c (see futebus --help)\n"),
+    ],
+)
+@pytest.mark.parametrize("foreground", [False, True])
+def test_what_is_wrong_is_said_in_one_line(
+    directory: Path, arguments: list[str], status: int, words: str, foreground: bool
+) -> None:
+    arguments = [str(directory) if word == "DIR" else word for word in arguments]
+    done = run(*FUTEBUS, *(["-f"] if foreground else []), *arguments)
+    assert done.returncode == status
+    assert done.stderr.startswith(words)
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert device_of(directory) is None
+
+
+def test_help_and_version() -> None:
+    shown = run(*FUTEBUS, "--help")
+    assert shown.returncode == 0
+    assert "max_queue_bytes" in shown.stdout
+    assert run(*FUTEBUS, "--version").stdout.startswith("futebus 0.")
+
+
+def test_help_is_instant() -> None:
+    """It needs none of the heavy parts."""
+    code = "import sys; from futebus.cli import parser; parser().format_help(); print({'trio', 'pyfuse3'} & set(sys.modules))"
+    assert run(sys.executable, "-c", code).stdout == "set()\n"
+
+
+def test_it_goes_to_the_background_once_the_bus_is_there(directory: Path) -> None:
+    try:
+        done = run(*FUTEBUS, "-o", "max_queue=2K", "logs", directory)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert (directory / "_stat").read_text().startswith("futebus ")
+        assert "at most 2048 messages" in (directory / "_stat").read_text()
+        assert any(line.startswith(f"logs {directory} fuse.futebus ") for line in Path("/proc/mounts").read_text().splitlines())
+        assert run("fusermount3", "-u", directory).returncode == 0
+        until(lambda: device_of(directory) is None, "it is gone")
+    finally:
+        abort(directory)
+
+
+def test_mount_and_fstab_know_it(directory: Path, place: Path) -> None:
+    """mount(8) runs the helper mount.fuse3, which finds `futebus` in root's PATH and passes on options that are not ours.
+
+    In a mount namespace of its own, /usr/local/bin can hold nothing but our command.
+    """
+    command = place / "futebus"
+    command.write_text(f'#!/bin/sh\nexec {" ".join(FUTEBUS)} "$@"\n')
+    command.chmod(0o755)
+    target = place / "mnt"
+    target.mkdir()
+    options = "max_queue=5K,noauto,nofail,_netdev,x-systemd.automount,defaults"
+    (place / "fstab").write_text(f"events {target} fuse.futebus {options} 0 0\n")
+    script = f"""
+        mount -t tmpfs none /usr/local/bin
+        cp {command} /usr/local/bin/futebus
+        mount --fstab {place}/fstab {target} || exit
+        grep {target} /proc/mounts
+        cat {target}/_stat
+        umount {target}
+        """
+    done = run("unshare", "--mount", "sh", "-c", script)
+    assert done.stderr == ""
+    assert f"events {target} fuse.futebus rw," in done.stdout
+    assert "at most 5120 messages" in done.stdout
+
+
+def test_it_refuses_a_directory_where_a_bus_is(bus: Mount) -> None:
+    done = run(*FUTEBUS, bus.path)
+    assert done.returncode == 1
+    assert done.stderr == f"futebus: {bus.path}: a bus is mounted here already\n"
+    assert bus.stat()
+
+
+def test_a_mount_point_can_be_relative_and_a_link(place: Path) -> None:
+    (place / "real").mkdir()
+    (place / "link").symlink_to("real")
+    try:
+        assert run(*FUTEBUS, "link/", cwd=place).stderr == ""
+        assert (place / "real" / "_stat").exists()
+        assert run(*FUTEBUS, "real", cwd=place).stderr == "futebus: real: a bus is mounted here already\n"
+    finally:
+        run("fusermount3", "-u", place / "real")
+        abort(place / "real")
+
+
+def test_what_libfuse_says_becomes_part_of_the_one_line(directory: Path) -> None:
+    done = run(*FUTEBUS, "-o", "context=nonsense", directory)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"futebus: cannot mount on {directory}: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_end_it(bus: Mount, number: signal.Signals) -> None:
+    bus.daemon.send_signal(number)
+    bus.close()
+
+
+@pytest.mark.parametrize("command", [["umount"], ["fusermount3", "-u"], ["umount", "-l"]])
+def test_unmounting_ends_it(bus: Mount, command: list[str]) -> None:
+    assert run(*command, bus.path).returncode == 0
+    bus.close()
+
+
+def test_a_bus_in_use_is_busy(bus: Mount, start: Start) -> None:
+    bus.touch("B_x")
+    cat = start("cat", bus / "B_x")
+    bus.wait_for_readers(1, "B_x")
+    assert "busy" in run("umount", bus.path).stderr
+    (bus / "B_x").write_text("still here\n")
+    assert cat.stdout
+    assert cat.stdout.readline() == "still here\n"
+
+
+def test_a_lazy_unmount_ends_it_for_those_inside_too(bus: Mount, start: Start) -> None:
+    bus.touch("B_x")
+    cat = start("cat", bus / "B_x")
+    bus.wait_for_readers(1, "B_x")
+    assert run("umount", "-l", bus.path).returncode == 0
+    assert cat.wait(10) == 0, "end of file"
+    bus.close()
+
+
+def test_going_down(mounting: Mounting, start: Start) -> None:
+    """Blocked writers fail, readers get what they still hold and then the end, and nothing waits for those who do neither."""
+    bus = mounting("max_queue=3")
+    idle = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
+    holding = os.open(bus / "B_x", os.O_RDONLY)
+    blocked = start("cat", bus / "B_x")
+    bus.wait_for_readers(1, "B_x")
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    bash(f"printf '1\\n2\\n3\\n' > {bus / 'U_x'}")
+    writer = start("bash", "-c", f"echo late > {bus / 'U_x'}")
+    bus.wait_for_blocked_writers(1, "U_x")
+    os.write(idle, b"hello\nbye\n")
+    started = time.monotonic()
+    bus.daemon.send_signal(signal.SIGTERM)
+    assert "Cannot send after transport endpoint shutdown" in writer.communicate(timeout=10)[1]
+    assert blocked.communicate(timeout=10)[0] == "hello\nbye\n"
+    assert blocked.returncode == 0
+    assert [os.read(holding, 100) for _ in range(3)] == [b"hello\n", b"bye\n", b""]
+    assert [os.read(master, 100) for _ in range(4)] == [b"1\n", b"2\n", b"3\n", b""]
+    with pytest.raises(BrokenPipeError):  # ESHUTDOWN
+        os.write(idle, b"more\n")
+    with pytest.raises(BrokenPipeError):
+        os.open(bus / "B_x", os.O_RDONLY)
+    bus.close()
+    assert time.monotonic() - started < 10, "two seconds at most, on a machine that has time"
+    with pytest.raises(OSError, match=r"not connected|connection abort"):
+        os.read(idle, 100)
+    for descriptor in (idle, holding, master):
+        os.close(descriptor)
+
+
+def test_it_goes_at_once_when_nobody_is_left(bus: Mount, start: Start) -> None:
+    bus.touch("B_x")
+    cat = start("cat", bus / "B_x")
+    bus.wait_for_readers(1, "B_x")
+    bus.daemon.send_signal(signal.SIGTERM)
+    assert cat.wait(10) == 0
+    bus.close()
+    assert "have not closed" not in bus.words
+
+
+def test_a_daemon_that_is_killed_frees_everybody_and_the_next_takes_over(mounting: Mounting, start: Start, place: Path) -> None:
+    bus = mounting("max_queue=1")
+    bus.touch("B_x")
+    reader = start("cat", bus / "B_x")
+    bus.wait_for_readers(1, "B_x")
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    bash(f"echo first > {bus / 'U_x'}")
+    writer = start("bash", "-c", f"echo late > {bus / 'U_x'}")
+    bus.wait_for_blocked_writers(1, "U_x")
+    bus.daemon.kill()
+    assert "Software caused connection abort" in reader.communicate(timeout=10)[1]
+    assert "Software caused connection abort" in writer.communicate(timeout=10)[1]
+    os.close(master)
+    with pytest.raises(OSError, match="not connected"):
+        os.statvfs(bus.path)
+    next_one = Mount(bus.path, place / "next.log")
+    try:
+        assert "taking over the mount of a futebus that is dead" in next_one.words
+        assert os.listdir(next_one.path) == ["_stat"]
+        next_one.unmount()
+    finally:
+        next_one.discard()
+    bus.daemon.wait()
+    bus.was_killed = True
+
+
+def test_a_daemon_that_hangs_is_not_waited_for_for_ever(bus: Mount) -> None:
+    bus.daemon.send_signal(signal.SIGSTOP)
+    try:
+        done = run(*FUTEBUS, bus.path, timeout=30)
+        assert done.returncode == 1
+        assert "does not answer" in done.stderr
+    finally:
+        bus.daemon.send_signal(signal.SIGCONT)
+
+
+def test_auto_unmount_leaves_no_dead_mount(mounting: Mounting) -> None:
+    bus = mounting("auto_unmount")
+    bus.daemon.kill()
+    until(lambda: device_of(bus.path) is None, "fusermount3 has unmounted it")
+    bus.was_killed = True
+
+
+def test_it_refuses_a_libfuse_that_its_hooks_do_not_reach(directory: Path) -> None:
+    """Without them a blocked reader could not be killed. Here they come too late: pyfuse3 is bound to libfuse already."""
+    code = "import pyfuse3, sys; from futebus import cli; sys.exit(cli.main(sys.argv[1:]))"
+    done = run(sys.executable, "-c", code, "-f", directory, env={**os.environ, "LD_BIND_NOW": "1"})
+    assert done.returncode == 1
+    assert "does not let futebus see signals to blocked clients" in done.stderr
+    assert "libfuse 3." in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert device_of(directory) is None
+
+
+def test_its_own_output_is_not_held_open_in_the_background(directory: Path) -> None:
+    """`$(futebus …)` must come back, with auto_unmount's helper process too."""
+    try:
+        done = bash(f'words=$({" ".join(FUTEBUS)} -o auto_unmount {directory} 2>&1); echo "[$words]"')
+        assert done.stdout == "[]\n"
+    finally:
+        run("fusermount3", "-u", directory)
+        abort(directory)
+
+
+def test_debug_log_tells_what_was_refused(place: Path) -> None:
+    target = place / "bus"
+    target.mkdir()
+    bus = Mount(target, place / "bus.log", command=[*FUTEBUS, "-d"])
+    try:
+        bash(f"echo > {target}/nothing")
+        assert "create" in bus.words
+        bus.unmount()
+    finally:
+        bus.discard()
+
+
+def test_a_thousand_channels_and_clients_at_the_end(mounting: Mounting) -> None:
+    bus = mounting()
+    held = [os.open(bus / f"B_{number}", os.O_RDWR | os.O_CREAT) for number in range(300)]
+    bus.daemon.send_signal(signal.SIGTERM)
+    bus.close()
+    for descriptor in held:
+        os.close(descriptor)

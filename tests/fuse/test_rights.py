@@ -1,0 +1,139 @@
+"""Several users on one bus. The tests run as root and act as others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..helpers.mounts import Mount, Mounting, abort, bash, run
+
+ANN = {"user": 64001, "group": 64001, "extra_groups": []}
+BOB = {"user": 64002, "group": 64002, "extra_groups": []}
+NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}  # fusermount3 wants a user with a name
+BOB_IN_ANNS_GROUP = {"user": 64002, "group": 64002, "extra_groups": [64001]}
+
+
+def test_without_allow_other_the_bus_is_its_mounters_alone(bus: Mount) -> None:
+    bus.touch("B_x").chmod(0o666)
+    assert "Permission denied" in bash(f"cat {bus / '_stat'}", **ANN).stderr
+    assert "Permission denied" in bash(f"echo hi > {bus / 'B_x'}", **ANN).stderr
+
+
+@pytest.mark.parametrize(
+    ("mode", "who", "reads", "writes"),
+    [
+        (0o600, ANN, True, True),
+        (0o600, BOB, False, False),
+        (0o666, BOB, True, True),
+        (0o644, BOB, True, False),
+        (0o622, BOB, False, True),
+        (0o660, BOB, False, False),
+        (0o660, BOB_IN_ANNS_GROUP, True, True),
+        (0o606, BOB_IN_ANNS_GROUP, False, False),
+        (0o006, ANN, False, False),
+    ],
+)
+def test_permission_bits(mounting: Mounting, mode: int, who: dict[str, object], reads: bool, writes: bool) -> None:
+    bus = mounting("allow_other")
+    assert bash(f"touch {bus / 'B_x'}; chmod {mode:o} {bus / 'B_x'}", **ANN).returncode == 0
+    read = bash(f"dd if={bus / 'B_x'} iflag=nonblock count=1", **who)
+    assert ("Resource temporarily unavailable" if reads else "Permission denied") in read.stderr
+    write = bash(f"echo hi > {bus / 'B_x'}", **who)
+    assert write.stderr == "" if writes else "Permission denied" in write.stderr
+
+
+def test_only_the_owner_and_root_remove_or_change_a_channel(mounting: Mounting) -> None:
+    bus = mounting("allow_other")
+    bash(f"touch {bus / 'B_x'}; chmod 666 {bus / 'B_x'}", **ANN)
+    assert "Operation not permitted" in bash(f"rm -f {bus / 'B_x'}", **BOB).stderr
+    assert "Operation not permitted" in bash(f"chmod 600 {bus / 'B_x'}", **BOB).stderr
+    assert "Operation not permitted" in bash(f"chown 64002 {bus / 'B_x'}", **BOB).stderr
+    assert bash(f"rm {bus / 'B_x'}", **ANN).returncode == 0
+    bash(f"touch {bus / 'B_x'}", **ANN)
+    (bus / "B_x").unlink()
+
+
+def test_the_directorys_mode_says_who_may_create(mounting: Mounting) -> None:
+    bus = mounting("allow_other", "mode=755")
+    assert "Permission denied" in bash(f"touch {bus / 'B_x'}", **ANN).stderr
+    bus.touch("B_x").chmod(0o666)
+    assert bash(f"echo hi > {bus / 'B_x'}", **ANN).stderr == ""
+
+
+# A user may not be able to start the interpreter that runs the tests, but root can, and become that user.
+BECOME = """
+import os, sys
+def become(uid):
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+"""
+
+RACER = """
+path = sys.argv[1]
+become(int(sys.argv[2]))
+os.umask(0o077)
+mine = 0
+for _ in range(400):
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    except PermissionError:
+        continue  # it is the other one's
+    assert os.fstat(descriptor).st_uid == os.getuid(), "let in where only the owner may"
+    mine += 1
+    os.unlink(path)
+    os.close(descriptor)
+print(mine)
+"""
+
+
+def test_a_channel_that_came_between_looking_and_creating_keeps_its_rights(mounting: Mounting) -> None:
+    """The kernel checks no permission bits when it believes that it creates: two users race to create one name."""
+    bus = mounting("allow_other")
+    racers = [
+        subprocess.Popen([sys.executable, "-c", BECOME + RACER, bus / "B_x", str(who)], stdout=subprocess.PIPE, text=True)
+        for who in (64001, 64002)
+    ]
+    assert [int(racer.communicate(timeout=60)[0]) > 0 for racer in racers] == [True, True]
+
+
+def test_the_limit_per_user_is_for_each_but_root(mounting: Mounting) -> None:
+    bus = mounting("allow_other", "max_clients_per_user=2")
+    bus.touch("B_x").chmod(0o666)
+    hold = f"exec 3<>{bus / 'B_x'} 4<>{bus / 'B_x'}; exec 5<>{bus / 'B_x'}"
+    assert "Too many users" in bash(hold, **ANN).stderr
+    assert "Too many users" in bash(hold, **BOB).stderr
+    assert bash(hold).stderr == ""
+
+
+@pytest.fixture
+def fuse_for_everybody() -> Path:
+    """A device that users may open, as udev makes it wherever it runs."""
+    device = Path("/dev/fuse")
+    if device.stat().st_mode & 0o666 != 0o666:
+        device.chmod(0o666)
+    return device
+
+
+MOUNTER = """
+import futebus.fuse.mount, futebus.fuse.mountpoint, futebus.fuse.options, futebus.cli
+become(65534)
+sys.exit(futebus.cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.usefixtures("fuse_for_everybody")
+def test_a_user_mounts_and_unmounts_a_bus_of_their_own(place: Path) -> None:
+    directory = place / "mine"
+    directory.mkdir()
+    os.chown(directory, 65534, 65534)
+    try:
+        mounted = run(sys.executable, "-c", BECOME + MOUNTER, directory)
+        assert (mounted.returncode, mounted.stderr) == (0, "")
+        assert bash(f"echo hi > {directory}/B_x; cat {directory}/_stat", **NOBODY).stdout.startswith("futebus ")
+        assert "Permission denied" in bash(f"cat {directory}/_stat").stderr, "without allow_root not even root looks in"
+        assert bash(f"fusermount3 -u {directory}", **NOBODY).returncode == 0
+    finally:
+        abort(directory)
