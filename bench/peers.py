@@ -1,0 +1,88 @@
+"""What is measured: futebus, and the floors under it, each really mounted for as long as the measurement takes."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PATIENCE = 15.0
+
+
+class Daemon:
+    """A mounted file system and the process that serves it."""
+
+    def __init__(self, directory: Path, process: "subprocess.Popen[bytes]") -> None:
+        self.directory = directory
+        self.process = process
+
+    def memory(self) -> int:
+        """Resident memory of the process, in bytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) * 1024
+
+    def cpu(self) -> float:
+        """Processor time of the process so far, in seconds."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _is_mounted(directory: Path) -> bool:
+    return any(line.split(" ")[4] == str(directory) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+@contextmanager
+def _mounted(*command: str | Path) -> Iterator[Daemon]:
+    """Runs `command MOUNTPOINT` for as long as the context lasts."""
+    directory = Path(tempfile.mkdtemp(prefix="futebus-bench-")).resolve()
+    process = subprocess.Popen([*map(str, command), str(directory)], stderr=subprocess.PIPE)
+    try:
+        end = time.monotonic() + PATIENCE
+        while not _is_mounted(directory):
+            if process.poll() is not None or time.monotonic() > end:
+                process.kill()
+                raise SystemExit(f"bench: {command[0]} does not mount: {process.communicate()[1].decode().strip()}")
+            time.sleep(0.005)
+        yield Daemon(directory, process)
+    finally:
+        subprocess.run(["fusermount3", "-u", "-z", str(directory)], check=False, capture_output=True)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        process.kill()
+        process.wait()
+        if process.stderr:
+            process.stderr.close()
+        directory.rmdir()
+
+
+def futebus(*options: str) -> contextlib.AbstractContextManager[Daemon]:
+    """A bus."""
+    arguments = ["-o", ",".join(options)] if options else []
+    return _mounted(sys.executable, "-m", "futebus.cli", "-f", *arguments)
+
+
+def bare_pyfuse3() -> contextlib.AbstractContextManager[Daemon]:
+    """A pyfuse3 file system whose handlers return constants."""
+    return _mounted(sys.executable, HERE / "bare_pyfuse3.py")
+
+
+@contextmanager
+def bare_libfuse() -> Iterator[Daemon]:
+    """A libfuse file system in C whose handlers return constants."""
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    build = Path(tempfile.mkdtemp(prefix="futebus-bench-"))
+    try:
+        subprocess.run(["gcc", "-O2", str(HERE / "bare_libfuse.c"), "-o", str(build / "bare"), *flags], check=True)
+        with _mounted(build / "bare", "-f", "-s") as daemon:
+            yield daemon
+    finally:
+        shutil.rmtree(build)
