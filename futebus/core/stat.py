@@ -141,8 +141,8 @@ def render(stat: BusStat, *, version: str, mountpoint: str, commands: Mapping[in
     lines = [
         f"futebus {version} on {escape(mountpoint.encode('utf-8', 'surrogateescape'))}, up {duration(stat.uptime)}"
         + (", shutting down" if stat.is_shutting_down else ""),
-        f"{len(clients)} clients (at most {limits.max_clients}, {limits.max_clients_per_user} a user), "
-        f"{stat.named_channels} channels (at most {limits.max_channels})",
+        f"{_count(len(clients), 'client')} (at most {limits.max_clients}, {limits.max_clients_per_user} a user), "
+        f"{_count(stat.named_channels, 'channel')} (at most {limits.max_channels})",
         f"a message: at most {size(limits.max_message)}; waiting for a client: "
         f"at most {limits.max_queue} messages, {size(limits.max_queue_bytes)}",
     ]
@@ -152,6 +152,10 @@ def render(stat: BusStat, *, version: str, mountpoint: str, commands: Mapping[in
     if clients:
         text += "\n" + _client_table(clients, commands)
     return text
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _channel_table(channels: tuple[ChannelStat, ...]) -> str:

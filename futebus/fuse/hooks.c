@@ -29,6 +29,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #ifndef FOPEN_STREAM
 #define FOPEN_STREAM (1 << 4)
@@ -39,8 +40,9 @@
 
 #define INTERPOSED __attribute__((visibility("default")))
 
-/* How many READ and WRITE requests are served before the event loop gets a turn (signals, timers, the other requests). */
-#define MAX_RUN 64
+/* For how long, in nanoseconds, READ and WRITE requests are served before the event loop gets a turn (signals, timers, the
+ * text of _stat). */
+#define MAX_RUN_NS 5000000
 
 /* How long, in milliseconds, an idle loop stays in poll(2) for the next request before it goes back through the event loop.
  * An answer that wakes a client is usually followed by that client's next request within microseconds. */
@@ -333,6 +335,13 @@ INTERPOSED struct fuse_session *fuse_session_new(struct fuse_args *args, const s
 }
 #endif
 
+static int64_t nanoseconds_since(const struct timespec *begin)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)(now.tv_sec - begin->tv_sec) * 1000000000 + (now.tv_nsec - begin->tv_nsec);
+}
+
 /* Waits a moment for the next request. Returns whether there is one. */
 static int linger(int fd)
 {
@@ -363,7 +372,9 @@ INTERPOSED int fuse_session_receive_buf(struct fuse_session *se, struct fuse_buf
             fcntl(fd, F_SETFL, flags | O_NONBLOCK);
         nonblocking = se;
     }
-    for (int served = 0; served < MAX_RUN;) {
+    struct timespec begin;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (int served = 0; !served || nanoseconds_since(&begin) < MAX_RUN_NS;) {
         int received = next(se, buf);
         if (received == -EAGAIN) {
             if (served && linger(fd))
@@ -378,7 +389,7 @@ INTERPOSED int fuse_session_receive_buf(struct fuse_session *se, struct fuse_buf
         case FUSE_INTERRUPT:
             fuse_session_process_buf(se, buf);
             deliver_interrupts();
-            served++;
+            served = 1;
             break;
         default:
             return received;
@@ -517,6 +528,9 @@ static struct PyModuleDef hooks_module = {
     .m_methods = hooks_methods,
 };
 
+#define STRINGIFY(x) #x
+#define VERSION_TEXT(major, minor) STRINGIFY(major) "." STRINGIFY(minor)
+
 PyMODINIT_FUNC PyInit__hooks(void)
 {
     if (PyType_Ready(&Request_type) < 0)
@@ -525,10 +539,7 @@ PyMODINIT_FUNC PyInit__hooks(void)
     if (!module)
         return NULL;
     if (PyModule_AddObjectRef(module, "Request", (PyObject *)&Request_type) < 0 ||
-        PyModule_AddStringConstant(module, "BUILT_WITH", "libfuse " 
-#define STRINGIFY(x) #x
-#define VERSION_TEXT(major, minor) STRINGIFY(major) "." STRINGIFY(minor)
-                                   VERSION_TEXT(FUSE_MAJOR_VERSION, FUSE_MINOR_VERSION)) < 0 ||
+        PyModule_AddStringConstant(module, "BUILT_WITH", VERSION_TEXT(FUSE_MAJOR_VERSION, FUSE_MINOR_VERSION)) < 0 ||
         PyModule_AddStringConstant(module, "RUNNING", fuse_pkgversion()) < 0) {
         Py_DECREF(module);
         return NULL;

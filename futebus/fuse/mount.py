@@ -93,7 +93,7 @@ class Mounted:
         if not _hooks.reached():
             pyfuse3.close()
             raise MountError(
-                f"this libfuse ({_hooks.RUNNING}; built with {_hooks.BUILT_WITH}) does not let futebus see signals to blocked "
+                f"this libfuse ({_hooks.RUNNING}, built with {_hooks.BUILT_WITH}) does not let futebus see signals to blocked "
                 "clients; libfuse 3.10 to 3.18 with pyfuse3 3.5 do"
             )
 
