@@ -29,7 +29,7 @@ options of a bus (-o), with their defaults:
   max_channels=4096         channels on the bus
   mode=1777 uid= gid=       of the directory; the owner is who mounts
   bulk                      every client reads many messages at once
-and FUSE's: allow_other, allow_root, auto_unmount, fsname=NAME, max_read=N ...
+and FUSE's: allow_other, allow_root, auto_unmount, fsname=NAME ...
 
 examples:
   futebus /mnt/bus                            mount a bus

@@ -1,6 +1,6 @@
 """`_stat`: one frozen record of the whole bus, and its rendering for people."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .bus import Bus
@@ -126,42 +126,40 @@ def _client(client: Client, now: int) -> ClientStat:
     )
 
 
-def render(stat: BusStat, *, version: str, mountpoint: str, commands: Mapping[int, bytes]) -> str:
-    """The text of `_stat`.
+def render(stat: BusStat, *, version: str, mountpoint: str, command: Callable[[int], bytes]) -> Iterator[str]:
+    """The text of `_stat`, in pieces: with thousands of clients it takes a while, and others should not have to wait.
 
     Args:
         stat: what to show.
         version: of futebus.
         mountpoint: where the bus is mounted.
-        commands: the command name for each process ID, as far as known.
+        command: tells the command name of a process ID, empty if it is not known.
 
     """
     limits = stat.limits
     clients = [client for channel in stat.channels for client in channel.clients]
-    lines = [
-        f"futebus {version} on {escape(mountpoint.encode('utf-8', 'surrogateescape'))}, up {duration(stat.uptime)}"
-        + (", shutting down" if stat.is_shutting_down else ""),
-        f"{_count(len(clients), 'client')} (at most {limits.max_clients}, {limits.max_clients_per_user} a user), "
-        f"{_count(stat.named_channels, 'channel')} (at most {limits.max_channels})",
-        f"a message: at most {size(limits.max_message)}; waiting for a client: "
-        f"at most {limits.max_queue} messages, {size(limits.max_queue_bytes)}",
-    ]
-    text = "".join(f"{line}\n" for line in lines)
+    yield f"futebus {version} on {escape(mountpoint.encode('utf-8', 'surrogateescape'))}, up {duration(stat.uptime)}"
+    yield ", shutting down\n" if stat.is_shutting_down else "\n"
+    yield f"{_count(len(clients), 'client')} (at most {limits.max_clients}, {limits.max_clients_per_user} a user), "
+    yield f"{_count(stat.named_channels, 'channel')} (at most {limits.max_channels})\n"
+    yield f"a message: at most {size(limits.max_message)}; waiting for a client: "
+    yield f"at most {limits.max_queue} messages, {size(limits.max_queue_bytes)}\n"
     if stat.channels:
-        text += "\n" + _channel_table(stat.channels)
+        yield "\n"
+        yield from _channel_table(stat.channels)
     if clients:
-        text += "\n" + _client_table(clients, commands)
-    return text
+        yield "\n"
+        yield from _client_table(clients, command)
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _channel_table(channels: tuple[ChannelStat, ...]) -> str:
+def _channel_table(channels: tuple[ChannelStat, ...]) -> Iterator[str]:
     return table(
         "CHANNEL STATE MODE OWNER CLIENTS IN BYTES-IN OUT BYTES-OUT DROPPED LOST AGE TYPE".split(),
-        [
+        (
             [
                 escape(channel.name),
                 channel.state,
@@ -178,22 +176,22 @@ def _channel_table(channels: tuple[ChannelStat, ...]) -> str:
                 channel.type,
             ]
             for channel in channels
-        ],
+        ),
         right="CLIENTS IN BYTES-IN OUT BYTES-OUT DROPPED LOST AGE",
     )
 
 
-def _client_table(clients: list[ClientStat], commands: Mapping[int, bytes]) -> str:
+def _client_table(clients: list[ClientStat], command: Callable[[int], bytes]) -> Iterator[str]:
     return table(
         "CHANNEL ID ROLE PID UID COMMAND RW WBUF RBUF RLIST RLIST-BYTES SENT RECEIVED DROPPED WAITS".split(),
-        [
+        (
             [
                 escape(client.channel),
                 f"{client.id:x}",
                 client.role,
                 str(client.pid),
                 str(client.uid),
-                escape(commands.get(client.pid, b"?")),
+                escape(command(client.pid)) or "?",
                 f"{'r' if client.reads else '-'}{'w' if client.writes else '-'}{'+' if client.bulk else ''}",
                 size(client.wbuf),
                 size(client.rbuf),
@@ -205,6 +203,6 @@ def _client_table(clients: list[ClientStat], commands: Mapping[int, bytes]) -> s
                 f"{client.waits_to} {duration(client.waits_for)}" if client.waits_to else "-",
             ]
             for client in clients
-        ],
+        ),
         right="ID PID UID WBUF RBUF RLIST RLIST-BYTES SENT RECEIVED DROPPED",
     )

@@ -1,9 +1,14 @@
 """Names, sizes and times as people read them."""
 
+from collections.abc import Iterable, Iterator
+
 
 def escape(name: bytes) -> str:
     r"""A name fit for a terminal: UTF-8 as it is, unprintable characters, stray bytes and `\` as Python escapes."""
-    return "".join(_escape_character(character) for character in name.decode("utf-8", "surrogateescape"))
+    text = name.decode("utf-8", "surrogateescape")
+    if text.isprintable() and "\\" not in text:
+        return text
+    return "".join(_escape_character(character) for character in text)
 
 
 def _escape_character(character: str) -> str:
@@ -41,8 +46,14 @@ def duration(nanoseconds: int) -> str:
     return f"{whole // 86400}d{whole // 3600 % 24:02}h"
 
 
-def table(heads: list[str], rows: list[list[str]], right: str) -> str:
+SLICE = 50
+"""How many rows of a table are worked on at a time."""
+
+
+def table(heads: list[str], rows: Iterable[list[str]], right: str) -> Iterator[str]:
     """Aligned columns, one line a row, two spaces between.
+
+    A long table takes a while, so it comes in pieces, some of them empty: between two a caller can do something else.
 
     Args:
         heads: the column heads; those named in `right` (separated by spaces) are aligned to the right.
@@ -50,12 +61,12 @@ def table(heads: list[str], rows: list[list[str]], right: str) -> str:
         right: see `heads`.
 
     """
-    widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
-    to_right = [head in right.split() for head in heads]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if turn else cell.ljust(width) for cell, width, turn in zip(row, widths, to_right, strict=True)
-        )
-        for row in [heads, *rows]
-    ]
-    return "".join(line.rstrip() + "\n" for line in lines)
+    lines = [heads]
+    for row in rows:
+        lines.append(row)
+        if len(lines) % SLICE == 0:
+            yield ""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    form = "  ".join(f"{{:{'>' if head in right.split() else '<'}{width}}}" for head, width in zip(heads, widths, strict=True))
+    for begin in range(0, len(lines), SLICE):
+        yield "".join(form.format(*line).rstrip() + "\n" for line in lines[begin : begin + SLICE])

@@ -11,6 +11,7 @@ import select
 import stat
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, Concatenate, Never, ParamSpec, TypeVar
 
 import pyfuse3
@@ -50,8 +51,14 @@ ROOT_ATTR_TIMEOUT = 1.0
 """Seconds for which the kernel may believe the directory's attributes. It asks for them on every path walk, and what it changes
 itself it knows at once; only a time stamp that moves when a master closes can be seen that much too late."""
 
+PROTECTED_REGULAR = Path("/proc/sys/fs/protected_regular")
 STAT_MODE = stat.S_IFREG | 0o444
-_ACCESS = {os.O_RDONLY: Access(True, False), os.O_WRONLY: Access(False, True), os.O_RDWR: Access(True, True)}
+_ACCESS = {
+    os.O_RDONLY: Access(True, False),
+    os.O_WRONLY: Access(False, True),
+    os.O_RDWR: Access(True, True),
+    os.O_ACCMODE: Access(False, False),  # Linux: for ioctl(2) only
+}
 _MODE_BITS = 0o7777
 
 
@@ -86,8 +93,8 @@ class Directory(pyfuse3.Operations):
         mode: the directory's permission bits.
         uid: its owner.
         gid: its group.
+        is_shared: whether other users than its mounter can get in.
         take_stat: starts to make the text of `_stat` as it is at this moment.
-        on_init: called once the kernel has accepted the file system.
 
     """
 
@@ -103,8 +110,8 @@ class Directory(pyfuse3.Operations):
         mode: int,
         uid: int,
         gid: int,
+        is_shared: bool,
         take_stat: Callable[[OpenStat], None],
-        on_init: Callable[[], None],
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         super().__init__()
@@ -113,8 +120,8 @@ class Directory(pyfuse3.Operations):
         self._mode = mode
         self._uid = uid
         self._gid = gid
+        self._is_shared = is_shared
         self._take_stat = take_stat
-        self._on_init = on_init
         self._clock = clock
         self._root_atime = self._root_ctime = bus.started_at
         self._root_mtime: int | None = None  # set by touch; else when a name last changed
@@ -122,15 +129,12 @@ class Directory(pyfuse3.Operations):
         self._next_listing = 1
         self.nodes = Nodes()
 
-    def init(self) -> None:
-        self._on_init()
-
     # ------------------------------------------------------------------------------------------ attributes
 
     def _root_attributes(self) -> EntryAttributes:
         entry = EntryAttributes()
         entry.st_ino = pyfuse3.ROOT_INODE
-        entry.st_mode = stat.S_IFDIR | self._mode
+        entry.st_mode = stat.S_IFDIR | (self._mode & ~stat.S_ISVTX if self._hides_sticky() else self._mode)
         entry.st_nlink = 2
         entry.st_uid, entry.st_gid = self._uid, self._gid
         entry.st_atime_ns = self._root_atime
@@ -139,6 +143,19 @@ class Directory(pyfuse3.Operations):
         entry.entry_timeout = 0
         entry.attr_timeout = ROOT_ATTR_TIMEOUT
         return entry
+
+    def _hides_sticky(self) -> bool:
+        """Whether the kernel must not see the directory's sticky bit.
+
+        With the sysctl fs.protected_regular it takes `> B_log` in a sticky directory for a trap when the channel belongs to
+        somebody else, and refuses it even to root. So `unlink` minds the bit, and the kernel need not.
+        """
+        if not self._is_shared or not self._mode & stat.S_ISVTX:
+            return False
+        try:
+            return PROTECTED_REGULAR.read_text().strip() != "0"
+        except OSError:
+            return False
 
     def _stat_attributes(self) -> EntryAttributes:
         entry = EntryAttributes()
@@ -245,6 +262,9 @@ class Directory(pyfuse3.Operations):
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         if name.removeprefix(b"+") == kinds.STAT:
             raise FUSEError(errno.ENXIO)
+        channel, _ = self._bus.look_up(name)
+        if self._mode & stat.S_ISVTX and ctx.uid not in (0, channel.uid, self._uid):
+            raise FUSEError(errno.EPERM)
         self._bus.unlink(name, self._clock())
         self._root_mtime = None
 
@@ -396,7 +416,20 @@ class Directory(pyfuse3.Operations):
 
 
 def _owner(ctx: RequestContext) -> Owner:
-    return Owner(ctx.uid, ctx.gid, ctx.pid)
+    return Owner(ctx.uid, ctx.gid, _process(ctx.pid))
+
+
+def _process(thread: int) -> int:
+    """The process that a thread belongs to: the kernel tells of threads, people know processes."""
+    try:
+        os.close(os.pidfd_open(thread))  # works for the first thread of a process only, whose ID is the process's
+    except OSError:
+        try:
+            status = Path(f"/proc/{thread}/status").read_text()
+            return int(status.partition("\nTgid:")[2].split(None, 1)[0])
+        except (OSError, ValueError, IndexError):  # it is gone, or of another PID namespace
+            pass
+    return thread
 
 
 def _groups(pid: int) -> set[int]:

@@ -15,7 +15,6 @@ import trio
 import futebus
 from futebus.core import stat
 from futebus.core.bus import Bus
-from futebus.core.client import Client
 
 from .mountpoint import MountError, mounted_on, wait_unmounted
 from .options import Options
@@ -61,9 +60,10 @@ class Mounted:
             mode=options.mode,
             uid=options.uid,
             gid=options.gid,
+            is_shared=not options.fuse.isdisjoint({"allow_other", "allow_root"}),
             take_stat=self._take_stat,
-            on_init=on_ready,
         )
+        self._is_ready = False
         self._tasks: trio.Nursery | None = None
         self._is_idle = trio.Event()
 
@@ -80,7 +80,10 @@ class Mounted:
             try:
                 trio.run(self._run)
             finally:
-                pyfuse3.close()
+                with _captured_stderr():  # libfuse complains when somebody else has unmounted it
+                    pyfuse3.close()
+        if not self._is_ready:
+            raise MountError(f"cannot mount on {self._mountpoint}: libfuse and the kernel do not agree")
 
     def _mount(self) -> None:
         _hooks.install(read=self._calls.read, write=self._calls.write, interrupt=self._calls.interrupt)
@@ -101,10 +104,21 @@ class Mounted:
         async with trio.open_nursery() as self._tasks:
             await self._tasks.start(self._watch_signals)
             self._tasks.start_soon(self._watch_mount)
+            self._tasks.start_soon(self._announce)
             # No handler ever waits, so one task serves all requests.
             await pyfuse3.main(min_tasks=1, max_tasks=1)
             self._tasks.cancel_scope.cancel()
         log.info("%s: the bus is gone", self._mountpoint)
+
+    async def _announce(self) -> None:
+        """Says that the bus is there once it has answered a request."""
+        try:
+            await trio.to_thread.run_sync(os.statvfs, self._mountpoint, abandon_on_cancel=True)
+        except OSError as error:
+            log.debug("the first request: %s", error)
+        else:
+            self._is_ready = True
+            self._on_ready()
 
     # ------------------------------------------------------------------------------------------ the end
 
@@ -143,24 +157,16 @@ class Mounted:
         self._tasks.start_soon(self._render_stat, snapshot, file)
 
     async def _render_stat(self, snapshot: stat.BusStat, file: OpenStat) -> None:
-        """Makes the text apart from the loop: thousands of clients take a while to look up and to align."""
+        """Makes the text between other things: thousands of clients take a while to look up and to align."""
+        text = ""
         try:
-            text = await trio.to_thread.run_sync(self._stat_text, snapshot)
+            for piece in stat.render(snapshot, version=futebus.__version__, mountpoint=self._mountpoint, command=_command):
+                text += piece
+                await trio.lowlevel.checkpoint()
         except Exception:
             log.exception("internal error in the text of _stat")
-            text = b"internal error: see the log\n"
-        file.finish(text)
-
-    def _stat_text(self, snapshot: stat.BusStat) -> bytes:
-        pids = {client.pid for channel in snapshot.channels for client in channel.clients}
-        commands = {pid: name for pid in pids if (name := _command(pid))}
-        text = stat.render(snapshot, version=futebus.__version__, mountpoint=self._mountpoint, commands=commands)
-        return text.encode()
-
-
-def describe(client: Client) -> str:
-    """A client as logs name it."""
-    return f"client {{{client.id:x}}}, process {client.owner.pid} of user {client.owner.uid}"
+            text += "internal error: see the log\n"
+        file.finish(text.encode())
 
 
 def _command(pid: int) -> bytes:

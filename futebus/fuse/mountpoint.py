@@ -5,6 +5,7 @@ A hung file system hangs whoever touches it, so everything that can be is read f
 
 import logging
 import os
+import re
 import select
 import signal
 import subprocess
@@ -32,6 +33,8 @@ class Mount(NamedTuple):
     """Major and minor number: `0:42`."""
     path: str
     type: str
+    owner: tuple[int, int] | None
+    """Of a FUSE mount: the user and group who mounted it."""
 
 
 def mounts() -> list[Mount]:
@@ -40,7 +43,9 @@ def mounts() -> list[Mount]:
     for line in _TABLE.read_bytes().decode("utf-8", "surrogateescape").splitlines():
         left, _, right = line.partition(" - ")
         fields = left.split(" ")
-        found.append(Mount(fields[2], _unescape(fields[4]), right.split(" ", 1)[0]))
+        kind, _, details = right.partition(" ")
+        owner = re.search(r"\buser_id=(\d+),group_id=(\d+)", details)
+        found.append(Mount(fields[2], _unescape(fields[4]), kind, (int(owner[1]), int(owner[2])) if owner else None))
     return found
 
 
@@ -87,7 +92,7 @@ def prepare(mountpoint: str) -> str:
 
 def _clear(path: str, mount: Mount) -> None:
     """Unmounts a FUSE file system whose daemon is dead, if it was a futebus."""
-    if not _is_dead(path):
+    if not _is_dead(path, mount):
         return
     if mount.type != FUSE_TYPE:
         raise MountError(f"{path}: a dead {mount.type} is mounted here; unmount it first (fusermount3 -u)")
@@ -98,14 +103,18 @@ def _clear(path: str, mount: Mount) -> None:
         raise MountError(f"{path}: a dead futebus is mounted here, and: {done.stderr.strip()}")
 
 
-def _is_dead(path: str) -> bool:
+def _is_dead(path: str, mount: Mount) -> bool:
     """Whether a mounted file system is one whose daemon is gone.
 
-    A child process asks, since the question never comes back from a daemon that is alive and hangs.
+    A child process asks, since the question never comes back from a daemon that is alive and hangs, and since only who mounted
+    a file system gets an answer, root not excepted.
     """
     child = os.fork()
     if not child:
         try:
+            if os.geteuid() == 0 and mount.owner:
+                os.setresgid(*[mount.owner[1]] * 3)
+                os.setresuid(*[mount.owner[0]] * 3)
             os.statvfs(path)  # never answered from a cache, as stat(2) is
         except OSError as error:
             os._exit(error.errno if error.errno in (107, 103) else 0)  # ENOTCONN, ECONNABORTED

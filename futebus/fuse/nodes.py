@@ -77,6 +77,7 @@ class Nodes:
         Raises:
             AlreadyOpen: it is open already. When the thread comes again, it did not get here by name but by /dev/fd or
                 /proc/PID/fd, which knows no other node: then it is let in.
+
         """
         was_sent_back = thread in self._sent_back
         if node.opens and not was_sent_back:

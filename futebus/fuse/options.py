@@ -11,14 +11,16 @@ from futebus.core.limits import Limits
 
 # What libfuse and the kernel know, and makes sense here. default_permissions, subtype and the like are ours to set.
 _FUSE_FLAGS = frozenset(
-    "allow_other allow_root auto_unmount rw suid nosuid dev nodev exec noexec atime noatime diratime nodiratime relatime "
-    "norelatime sync async dirsync default_permissions nonempty".split()
+    "allow_other allow_root auto_unmount rw suid nosuid dev nodev exec noexec atime noatime sync async dirsync "
+    "default_permissions nonempty".split()
 )
-_FUSE_VALUES = frozenset("fsname max_read context fscontext defcontext rootcontext".split())
+_FUSE_VALUES = frozenset("fsname context fscontext defcontext rootcontext".split())
 
-# For mount(8), systemd and the like, not for us.
+# For mount(8), systemd and the like, or for file systems that keep times on a disk.
 _OTHERS = re.compile(
-    r"(defaults|auto|noauto|user|nouser|users|owner|group|nofail|_netdev|x-[^=]+|X-[^=]+|comment)(=.*)?", re.DOTALL
+    r"(defaults|auto|noauto|user|nouser|users|owner|group|nofail|_netdev|[xX]-[^=]+|comment"
+    r"|(no)?relatime|(no)?diratime|(no)?lazytime|(no)?strictatime|(no)?iversion|silent|loud)(=.*)?",
+    re.DOTALL,
 )
 
 _REFUSED = {
@@ -111,34 +113,39 @@ def _split(text: str) -> Iterator[str]:
 def _value(option: str, value: str, read: Callable[[str], int]) -> int:
     try:
         return read(value)
-    except (ValueError, KeyError) as error:
-        reason = error.args[0] if isinstance(error, KeyError) else "a bad value"
-        raise OptionError(f"option {option!r}: {reason}") from None
+    except ValueError as error:
+        raise OptionError(f"option {option!r}: {error}") from None
 
 
 def _number(value: str) -> int:
     match = re.fullmatch(r"(\d{1,12})([kmg]?)", value.lower(), re.ASCII)
     if match is None:
-        raise KeyError("not a number (K, M and G may follow)")
+        raise ValueError("not a number (K, M and G may follow)")
     return int(match[1]) * _UNITS[match[2]]
 
 
 def _mode(value: str) -> int:
     if not re.fullmatch(r"[0-7]{3,5}", value, re.ASCII) or int(value, 8) > 0o7777:
-        raise KeyError("not an octal mode such as 1777")
+        raise ValueError("not an octal mode such as 1777")
     return int(value, 8)
 
 
 def _user(value: str) -> int:
-    return _id(value) if value.isdecimal() else pwd.getpwnam(value).pw_uid
+    try:
+        return _id(value) if value.isdecimal() else pwd.getpwnam(value).pw_uid
+    except KeyError:
+        raise ValueError("no such user") from None
 
 
 def _group(value: str) -> int:
-    return _id(value) if value.isdecimal() else grp.getgrnam(value).gr_gid
+    try:
+        return _id(value) if value.isdecimal() else grp.getgrnam(value).gr_gid
+    except KeyError:
+        raise ValueError("no such group") from None
 
 
 def _id(value: str) -> int:
     number = int(value)
     if number >= 0xFFFF_FFFF:
-        raise KeyError("no such ID")
+        raise ValueError("no such ID")
     return number

@@ -72,6 +72,7 @@ CREATE = os.O_WRONLY | os.O_CREAT
         ("+B_there", os.O_RDONLY, "no error"),
         ("+_stat", os.O_RDONLY, "no error"),
         ("U_there", CREATE | os.O_TRUNC, "no error"),
+        ("B_there", os.O_ACCMODE, "no error"),  # neither to read nor to write
     ],
 )
 def test_what_open_answers(bus: Mount, name: str, flags: int, expected: str) -> None:

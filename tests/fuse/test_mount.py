@@ -29,11 +29,12 @@ def directory(place: Path) -> Path:
         (["-o", "max_message=1", "DIR"], 1, "futebus: option max_message must be from 2 to 4294967295, not 1\n"),
         (["-o", "mode=rwx", "DIR"], 1, "futebus: option 'mode=rwx': not an octal mode such as 1777\n"),
         (["-o", "mode=77777", "DIR"], 1, "futebus: option 'mode=77777': not an octal mode such as 1777\n"),
-        (["-o", "uid=nobody-here", "DIR"], 1, "futebus: option 'uid=nobody-here': "),
+        (["-o", "uid=nobody-here", "DIR"], 1, "futebus: option 'uid=nobody-here': no such user\n"),
+        (["-o", "gid=nobody-here", "DIR"], 1, "futebus: option 'gid=nobody-here': no such group\n"),
         (["-o", "ro", "DIR"], 1, "futebus: option ro: a bus cannot be read-only"),
         (["-o", "no_interrupt", "DIR"], 1, "futebus: option no_interrupt: "),
         (["-o", "allow_other,,bulk", "DIR"], 1, "futebus: an empty option\n"),
-        (["-o", "max_read=x", "DIR"], 1, "futebus: "),
+        (["-o", "max_read=4096", "DIR"], 1, "futebus: unknown option 'max_read=4096'\n"),
         ([], 2, "futebus: the following arguments are required: "),
         (["--frob", "DIR"], 2, "futebus: unrecognized arguments: --frob (see futebus --help)\n"),
         (["a", "b", "c"], 2, "futebus: one mount point, please, not b c (see futebus --help)\n"),
@@ -88,7 +89,7 @@ def test_mount_and_fstab_know_it(directory: Path, place: Path) -> None:
     command.chmod(0o755)
     target = place / "mnt"
     target.mkdir()
-    options = "max_queue=5K,noauto,nofail,_netdev,x-systemd.automount,defaults"
+    options = "max_queue=5K,noauto,nofail,_netdev,x-systemd.automount,defaults,relatime"
     (place / "fstab").write_text(f"events {target} fuse.futebus {options} 0 0\n")
     script = f"""
         mount -t tmpfs none /usr/local/bin

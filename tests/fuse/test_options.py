@@ -42,12 +42,14 @@ def test_the_source_is_its_name_unless_fsname_says_otherwise() -> None:
 
 
 def test_fuses_own_pass() -> None:
-    assert parse("allow_other,auto_unmount,max_read=65536,nosuid,rw").fuse == {
-        "allow_other", "auto_unmount", "max_read=65536", "nosuid", "rw",
+    assert parse("allow_other,auto_unmount,nosuid,rw").fuse == {
+        "allow_other", "auto_unmount", "nosuid", "rw",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("option", ["defaults", "noauto", "nofail", "_netdev", "x-systemd.requires=/a", "user", "comment=hi"])
+@pytest.mark.parametrize(
+    "option", ["defaults", "noauto", "nofail", "_netdev", "x-systemd.requires=/a", "user", "comment=hi", "relatime", "nodiratime"]
+)
 def test_what_fstab_carries_for_others_is_left_out(option: str) -> None:
     assert parse(option).fuse == frozenset()
 
@@ -57,7 +59,7 @@ def test_what_fstab_carries_for_others_is_left_out(option: str) -> None:
     [
         "max_queue", "max_queue=", "max_queue=-1", "max_queue=1.5", "max_queue=1T", "max_queue=0", "max_queue=99999999999",
         "max_queue=٣", "bulk=1", "mode=8", "mode=17777", "mode=", "uid=-1", "uid=nobody-of-this-name", "gid=4294967295", ",",
-        "fsname", "fsname=é", "frob", "ro", "no_interrupt", "clone_fd", "MAX_QUEUE=1",
+        "fsname", "fsname=é", "frob", "ro", "no_interrupt", "clone_fd", "max_read=4096", "MAX_QUEUE=1",
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_in_one_line(text: str) -> None:

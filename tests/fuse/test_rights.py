@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ..helpers.mounts import Mount, Mounting, abort, bash, run
+from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
+from ..helpers.waiting import until
 
 ANN = {"user": 64001, "group": 64001, "extra_groups": []}
 BOB = {"user": 64002, "group": 64002, "extra_groups": []}
@@ -53,6 +56,26 @@ def test_only_the_owner_and_root_remove_or_change_a_channel(mounting: Mounting) 
     assert bash(f"rm {bus / 'B_x'}", **ANN).returncode == 0
     bash(f"touch {bus / 'B_x'}", **ANN)
     (bus / "B_x").unlink()
+
+
+@pytest.fixture
+def protected_regular() -> Iterator[None]:
+    """The sysctl that many distributions set: no O_CREAT of somebody else's file in a sticky directory."""
+    sysctl = Path("/proc/sys/fs/protected_regular")
+    before = sysctl.read_text()
+    sysctl.write_text("2")
+    yield
+    sysctl.write_text(before)
+
+
+@pytest.mark.usefixtures("protected_regular")
+def test_redirecting_to_somebody_elses_channel_works_whatever_the_sysctl(mounting: Mounting) -> None:
+    bus = mounting("allow_other", "uid=64003")
+    bash(f"touch {bus / 'B_x'}; chmod 666 {bus / 'B_x'}", **ANN)
+    assert bash(f"echo hi > {bus / 'B_x'}", **BOB).stderr == ""
+    assert bash(f"echo hi > {bus / 'B_x'}").stderr == "", "not even root could"
+    assert "Operation not permitted" in bash(f"rm -f {bus / 'B_x'}", **BOB).stderr, "it still cannot be removed"
+    assert bash(f"rm {bus / 'B_x'}", **ANN).returncode == 0
 
 
 def test_the_directorys_mode_says_who_may_create(mounting: Mounting) -> None:
@@ -137,3 +160,33 @@ def test_a_user_mounts_and_unmounts_a_bus_of_their_own(place: Path) -> None:
         assert bash(f"fusermount3 -u {directory}", **NOBODY).returncode == 0
     finally:
         abort(directory)
+
+
+@pytest.mark.usefixtures("fuse_for_everybody")
+def test_root_takes_over_the_dead_bus_of_a_user(place: Path) -> None:
+    directory = place / "mine"
+    directory.mkdir()
+    os.chown(directory, 65534, 65534)
+    daemon = subprocess.Popen([sys.executable, "-c", BECOME + MOUNTER, "-f", directory], stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: device_of(directory), "the bus is mounted")
+        until(lambda: bash(f"cat {directory}/_stat", **NOBODY).returncode == 0, "it answers")
+        assert run(*FUTEBUS, directory).stderr == f"futebus: {directory}: a bus is mounted here already\n"
+        daemon.kill()
+        daemon.wait()
+        done = run(*FUTEBUS, directory)
+        assert (done.returncode, done.stderr) == (0, f"futebus: {directory}: taking over the mount of a futebus that is dead\n")
+        assert run("fusermount3", "-u", directory).returncode == 0
+    finally:
+        daemon.kill()
+        daemon.wait()
+        abort(directory)
+
+
+def test_who_opened_is_a_process_also_when_one_of_its_threads_did(bus: Mount) -> None:
+    opened: list[int] = []
+    thread = threading.Thread(target=lambda: opened.append(os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)))
+    thread.start()
+    thread.join()
+    assert [row["PID"] for row in bus.clients("B_x")] == [str(os.getpid())]
+    os.close(opened[0])
