@@ -327,7 +327,7 @@ class Bus:
         ended = channel.is_dead or self.is_shutting_down
         if arm:
             client.is_armed = True
-            if writes and client.route.to_master:
+            if client.may_wait:
                 channel.armed_slaves.add(client)
         waits = bool(client.mailbox)
         return Readiness(

@@ -124,6 +124,11 @@ class Client:
         """The size of the message that last found no place at the master; 0 once one was accepted."""
         self.sent = self.received = self.dropped = 0
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether a write of this client can come to wait: a slave's can, for the master."""
+        return self.access.writes and self.route.to_master
+
     def deliver(self, run: Run, effects: Effects) -> None:
         """Puts messages into rlist, hands them to reads that wait, and drops the oldest if that is too many."""
         mailbox = self.mailbox

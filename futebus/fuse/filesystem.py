@@ -39,7 +39,7 @@ from futebus.core.limits import MAX_NAME
 from futebus.core.text import escape
 
 from . import nodes
-from .nodes import AlreadyOpen, Node, Nodes
+from .nodes import AlreadyTaken, Node, Nodes
 from .waiting import Calls, OpenChannel, OpenStat
 
 log = logging.getLogger(__name__)
@@ -309,14 +309,15 @@ class Directory(pyfuse3.Operations):
         if inode == nodes.STAT:
             return self._open_stat(access)
         node = self.nodes[inode]
+        may_wait = access.writes and node.channel.kind.has_master
         try:
-            self.nodes.open(node, ctx.pid)
-        except AlreadyOpen:
+            self.nodes.open(node, ctx.pid, may_wait)
+        except AlreadyTaken:
             raise FUSEError(errno.ESTALE) from None
         try:
             client, effects = self._bus.open(node.channel, access, _owner(ctx), self._clock(), bulk=node.bulk)
         except BusError:
-            self.nodes.close(node)
+            self.nodes.close(node, may_wait)
             raise
         handle = self._calls.add(OpenChannel(client, node.number))
         self._calls.settle(effects)
@@ -340,7 +341,7 @@ class Directory(pyfuse3.Operations):
         )
         self._root_mtime = None
         node = self.nodes.offer(client.channel, client.bulk, ctx.pid)
-        self.nodes.open(node, ctx.pid)
+        self.nodes.open(node, ctx.pid, client.may_wait)
         handle = self._calls.add(OpenChannel(client, node.number))
         self._calls.settle(effects)
         return _stream(handle), self._channel_attributes(client.channel, node)
@@ -365,7 +366,7 @@ class Directory(pyfuse3.Operations):
     async def release(self, fh: FileHandleT) -> None:
         file = self._calls.remove(fh)
         if isinstance(file, OpenChannel):
-            self.nodes.close(self.nodes[file.node])
+            self.nodes.close(self.nodes[file.node], file.client.may_wait)
 
     @answered
     async def poll(self, inode: InodeT, fh: FileHandleT, poll_handle: pyfuse3.PollHandle | None, ctx: RequestContext) -> int:

@@ -1,8 +1,10 @@
-"""Node ids: every open file gets a kernel inode of its own.
+"""Node ids: a slave that writes gets a kernel inode of its own.
 
-A write holds its inode's lock in the kernel while it is in user space, and `rm` and `open(O_TRUNC)` take that lock too. Were
-a channel one inode, one blocked writer would stop all of them, beyond the reach of signals. So a look-up is answered with a
-node id that no open file has. It need not be a new one each time: until somebody opens it, all look-ups may share it.
+A write holds its inode's lock in the kernel for as long as it is in user space, and `rm` and `open(O_TRUNC)` take that lock
+too, beyond the reach of signals. Were a channel one inode, one slave that waits for the master would stop all other writers and
+whoever wants to remove the channel. So such a slave gets a node id that no other one has: a look-up is answered with one that
+can still be had. Nobody else ever waits in a write (reading takes no lock), so all others share: were each open to have a node
+of its own, a thousand processes that open a channel at once would invalidate each other's look-ups without end.
 """
 
 import itertools
@@ -20,14 +22,14 @@ _SENT_BACK_MAX = 4096
 """How many threads are remembered: each comes back at once or, if it was killed, never."""
 
 
-class AlreadyOpen(Exception):
-    """Somebody else has opened the node since it was looked up: the kernel must look the name up again (`ESTALE`)."""
+class AlreadyTaken(Exception):
+    """Another slave writes by this node since it was looked up: the kernel must look the name up again (`ESTALE`)."""
 
 
 class Node:
     """What the kernel knows by one node id: a channel, and how it will be read when it is opened."""
 
-    __slots__ = ("bulk", "channel", "lookups", "number", "opens")
+    __slots__ = ("bulk", "channel", "lookups", "number", "opens", "writers")
 
     def __init__(self, number: int, channel: Channel, bulk: bool) -> None:
         self.number = number
@@ -37,6 +39,8 @@ class Node:
         """How often it was handed to the kernel, less how often the kernel forgot it."""
         self.opens = 0
         """Open file descriptions."""
+        self.writers = 0
+        """Those among them that may come to wait in a write: one, but for /dev/fd."""
 
 
 class Nodes:
@@ -57,7 +61,7 @@ class Nodes:
         return self._nodes[number]
 
     def offer(self, channel: Channel, bulk: bool, thread: int) -> Node:
-        """The node to answer a look-up with: one that nobody has open. Counts as a look-up.
+        """The node to answer a look-up with: one by which no slave writes. Counts as a look-up.
 
         A thread that was sent back gets one of its own: the kernel looks a name up again once, and no more.
         """
@@ -71,36 +75,41 @@ class Nodes:
         node.lookups += 1
         return node
 
-    def open(self, node: Node, thread: int) -> None:
-        """Notes that a thread opens a node.
+    def open(self, node: Node, thread: int, may_wait: bool) -> None:
+        """Notes that a thread opens a node; `may_wait` if to write as a slave.
 
         Raises:
-            AlreadyOpen: it is open already. When the thread comes again, it did not get here by name but by /dev/fd or
-                /proc/PID/fd, which knows no other node: then it is let in.
+            AlreadyTaken: a slave writes by it already. When the thread comes again, it did not get here by name but by /dev/fd
+                or /proc/PID/fd, which knows no other node: then it is let in.
 
         """
-        was_sent_back = thread in self._sent_back
-        if node.opens and not was_sent_back:
-            self._sent_back[thread] = None
-            if len(self._sent_back) > _SENT_BACK_MAX:
-                del self._sent_back[next(iter(self._sent_back))]
-            raise AlreadyOpen
-        if was_sent_back:
-            del self._sent_back[thread]
+        if may_wait:
+            was_sent_back = thread in self._sent_back
+            if node.writers and not was_sent_back:
+                self._sent_back[thread] = None
+                if len(self._sent_back) > _SENT_BACK_MAX:
+                    del self._sent_back[next(iter(self._sent_back))]
+                raise AlreadyTaken
+            if was_sent_back:
+                del self._sent_back[thread]
+            node.writers += 1
+            self._unspare(node)
         node.opens += 1
+
+    def close(self, node: Node, may_wait: bool) -> None:
+        """Notes that an open file description is gone, which was opened with this `may_wait`."""
+        node.opens -= 1
+        node.writers -= may_wait
+        if not node.opens and not node.lookups:
+            self._nodes.pop(node.number, None)
+            self._unspare(node)
+        elif not node.writers:
+            self._spare.setdefault((node.channel.number, node.bulk), node)
+
+    def _unspare(self, node: Node) -> None:
         key = node.channel.number, node.bulk
         if self._spare.get(key) is node:
             del self._spare[key]
-
-    def close(self, node: Node) -> None:
-        """Notes that an open file description is gone. With its last one a node can be offered again."""
-        node.opens -= 1
-        if node.opens:
-            return
-        if not node.lookups:
-            self._nodes.pop(node.number, None)
-        else:
-            self._spare.setdefault((node.channel.number, node.bulk), node)
 
     def forget(self, number: int, count: int) -> None:
         """The kernel gives back `count` look-ups of a node."""
@@ -110,6 +119,4 @@ class Nodes:
         node.lookups -= count
         if node.lookups <= 0 and not node.opens:
             del self._nodes[number]
-            key = node.channel.number, node.bulk
-            if self._spare.get(key) is node:
-                del self._spare[key]
+            self._unspare(node)

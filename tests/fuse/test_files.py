@@ -322,13 +322,17 @@ def test_fsync_does_no_harm(bus: Mount) -> None:
 
 def test_a_channel_can_be_opened_through_its_descriptor(bus: Mount) -> None:
     """/dev/fd knows the kernel's inode, not the name: the second open of one must work like any other."""
-    reader = os.open(bus / "B_x", os.O_RDONLY | os.O_CREAT)
-    again = os.open(f"/dev/fd/{reader}", os.O_RDONLY)
-    third = os.open(f"/dev/fd/{again}", os.O_WRONLY)
-    assert len(bus.clients("B_x")) == 3
-    os.write(third, b"hello\n")
-    assert os.read(reader, 100) == os.read(again, 100) == b"hello\n"
-    for descriptor in (reader, again, third):
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    slave = os.open(f"/dev/fd/{master}", os.O_RDWR)
+    again = os.open(f"/dev/fd/{slave}", os.O_WRONLY)
+    reader = os.open(f"/dev/fd/{again}", os.O_RDONLY)
+    assert [row["ROLE"] for row in bus.clients("U_x")] == ["master", "slave", "slave", "slave"]
+    os.write(again, b"hello\n")
+    os.write(slave, b"too\n")
+    assert [os.read(master, 100) for _ in range(2)] == [b"hello\n", b"too\n"]
+    os.write(master, b"bye\n")
+    assert os.read(reader, 100) == os.read(slave, 100) == b"bye\n"
+    for descriptor in (master, slave, again, reader):
         os.close(descriptor)
 
 
@@ -341,8 +345,10 @@ def test_clients_are_gone_with_their_last_descriptor(bus: Mount) -> None:
     bus.wait_for_clients(0, "B_x")
 
 
-def test_racing_opens_of_one_channel_all_succeed(bus: Mount) -> None:
-    channel = bus.touch("B_x")
+@pytest.mark.parametrize("letter", ["B", "U"])
+def test_racing_opens_of_one_channel_all_succeed(bus: Mount, letter: str) -> None:
+    master = os.open(bus / f"{'.' * (letter == 'U')}{letter}_x", os.O_RDONLY | os.O_CREAT)
+    channel = bus / f"{letter}_x"
     script = f"""
 import os
 for _ in range(150):
@@ -350,7 +356,8 @@ for _ in range(150):
 """
     racers = [subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) for _ in range(12)]
     assert [racer.communicate(timeout=60)[1] for racer in racers] == [""] * 12
-    bus.wait_for_clients(0, "B_x")
+    bus.wait_for_clients(1, f"{letter}_x")
+    os.close(master)
 
 
 def test_the_module_imports_run_one_way() -> None:
