@@ -87,6 +87,8 @@ class Bus:
         if name.removeprefix(b"+") == STAT:
             raise Forbidden("_stat is made by the bus")
         parsed = parse_name(name)
+        if self.is_shutting_down:
+            raise ShuttingDown
         channel = self.channels.get(parsed.channel)
         if channel is not None:
             if parsed.as_master:
@@ -101,8 +103,8 @@ class Bus:
             raise TooManyChannels
         channel = self._add_channel(parsed, owner, mode, now)
         role = Role.MASTER if parsed.as_master else Role.PEER
-        effects = Effects()
-        return self._add_client(channel, role, access, owner, parsed.bulk, now, effects), effects
+        effects = Effects(now)
+        return self._add_client(channel, role, access, owner, parsed.bulk, effects), effects
 
     def _add_channel(self, name: Name, owner: Owner, mode: int, now: int) -> Channel:
         channel = Channel(name.channel, name.kind, self._next_number, owner, mode, self.limits, now)
@@ -122,9 +124,9 @@ class Bus:
         self._check_room(owner)
         if channel.is_dead:
             raise NoMaster
-        effects = Effects()
+        effects = Effects(now)
         role = Role.SLAVE if channel.kind.has_master else Role.PEER
-        return self._add_client(channel, role, access, owner, bulk, now, effects), effects
+        return self._add_client(channel, role, access, owner, bulk, effects), effects
 
     def _check_room(self, owner: Owner) -> None:
         if self.is_shutting_down:
@@ -135,9 +137,9 @@ class Bus:
             raise TooManyForUser
 
     def _add_client(
-        self, channel: Channel, role: Role, access: Access, owner: Owner, bulk: bool, now: int, effects: Effects
+        self, channel: Channel, role: Role, access: Access, owner: Owner, bulk: bool, effects: Effects
     ) -> Client:
-        client = channel.add(role, access, owner, bulk or self.bulk, now, effects)
+        client = channel.add(role, access, owner, bulk or self.bulk, effects)
         self.clients.add(client)
         self._clients_of[owner.uid] = self._clients_of.get(owner.uid, 0) + 1
         self._forget_finished(effects)
@@ -161,10 +163,11 @@ class Bus:
 
     def close(self, client: Client, now: int) -> Effects:
         """The last close of an open file description."""
-        effects = Effects()
+        effects = Effects(now)
         channel = client.channel
         self._abandon(client)
         channel.remove(client, effects)
+        self._admit(channel, False, effects)
         self.clients.discard(client)
         uid = client.owner.uid
         self._clients_of[uid] -= 1
@@ -203,8 +206,8 @@ class Bus:
         if self.is_shutting_down:
             client.wbuf.drop()
             raise ShuttingDown
-        effects = Effects()
-        taken = self._take_bytes(client, data, now, effects)
+        effects = Effects(now)
+        taken = self._take_bytes(client, data, effects)
         if not taken and data:
             if token is None:
                 raise WouldBlock
@@ -217,10 +220,9 @@ class Bus:
             self._forget_finished(effects)
         return taken, effects
 
-    def _take_bytes(self, client: Client, data: bytes, now: int, effects: Effects, *, is_next: bool = False) -> int:
+    def _take_bytes(self, client: Client, data: bytes, effects: Effects, *, is_next: bool = False) -> int:
         """As many bytes as can be accepted now; 0 when the first message must wait."""
         channel, wbuf = client.channel, client.wbuf
-        before = channel.messages_in
         taken = 0
         try:
             while taken < len(data):
@@ -236,8 +238,6 @@ class Bus:
             if not taken:
                 wbuf.drop()
                 raise
-        if channel.messages_in != before:
-            channel.mtime = now
         return taken
 
     def read(self, client: Client, size: int, now: int, token: Token | None = None) -> tuple[bytes | None, Effects]:
@@ -253,11 +253,11 @@ class Bus:
         """
         if not client.access.reads:
             raise NotOpenForThis
-        effects = Effects()
+        effects = Effects(now)
         channel = client.channel
         is_master = client.role is Role.MASTER
         was_full = is_master and client.mailbox.is_full
-        piece = client.take(size)
+        piece = client.take(size, now)
         if piece is None:
             if channel.is_dead or self.is_shutting_down:
                 return b"", effects
@@ -267,18 +267,19 @@ class Bus:
             self._waiting[token] = waiting
             client.reading.append(waiting)
             return None, effects
-        channel.atime = now
         if is_master:
-            self._admit(channel, was_full, now, effects)
+            self._admit(channel, was_full, effects)
+        if (channel.is_dead or self.is_shutting_down) and not client.mailbox:
+            client.wake_poller(effects)  # now it has hung up
         return piece, effects
 
-    def _admit(self, channel: Channel, was_full: bool, now: int, effects: Effects) -> None:
+    def _admit(self, channel: Channel, was_full: bool, effects: Effects) -> None:
         """The master's rlist may have places: first for the writes that wait for one, in their order, then for pollers."""
         was_full = was_full or bool(channel.blocked)
         while channel.blocked:
             waiting = channel.blocked[0]
             try:
-                taken: int | BusError = self._take_bytes(waiting.client, waiting.data, now, effects, is_next=True)
+                taken: int | BusError = self._take_bytes(waiting.client, waiting.data, effects, is_next=True)
             except BusError as error:
                 taken = error
             if taken == 0:
@@ -300,13 +301,13 @@ class Bus:
         waiting = self._waiting.pop(token, None)
         if waiting is None:
             return None
-        effects = Effects()
+        effects = Effects(now)
         client = waiting.client
         if waiting.data:
             client.blocked_write = None
             client.channel.blocked.remove(waiting)
             # The first of the queue may have been too long for the place that there is; the next may fit.
-            self._admit(client.channel, False, now, effects)
+            self._admit(client.channel, False, effects)
         else:
             client.reading.remove(waiting)
         return effects
@@ -330,18 +331,21 @@ class Bus:
             if client.may_wait:
                 channel.armed_slaves.add(client)
         waits = bool(client.mailbox)
+        writable = writes and (ended or channel.is_writable(client))
+        if writable:
+            client.needs = 0  # it is told: only the next change is news
         return Readiness(
             readable=reads and (waits or ended),
             hung_up=reads and ended and not waits,
-            writable=writes and (ended or channel.is_writable(client)),
+            writable=writable,
             broken=writes and ended,
         )
 
     # ------------------------------------------------------------------------------------------ the end
 
-    def shut_down(self) -> Effects:
+    def shut_down(self, now: int) -> Effects:
         """The bus goes down: nothing is accepted any more; readers get what waits for them, then end of file."""
-        effects = Effects()
+        effects = Effects(now)
         self.is_shutting_down = True
         for channel in {client.channel for client in self.clients}:
             channel.fail_blocked(ShuttingDown(), effects)

@@ -45,7 +45,7 @@ class Channel:
 
     # ------------------------------------------------------------------------------------------ coming and going
 
-    def add(self, role: Role, access: Access, owner: Owner, bulk: bool, now: int, effects: Effects) -> Client:
+    def add(self, role: Role, access: Access, owner: Owner, bulk: bool, effects: Effects) -> Client:
         """Lets a client in.
 
         Raises:
@@ -56,7 +56,7 @@ class Channel:
         tells = self.kind.tells_master and master is not None and master.access.reads
         if tells and master is not None and master.mailbox.controls >= MAX_CONTROLS:
             raise TooManyForUser("the channel's master does not read that clients open and close it")
-        client = Client(self, self._free_id(), role, access, owner, bulk=bulk, opened_at=now)
+        client = Client(self, self._free_id(), role, access, owner, bulk=bulk, opened_at=effects.now)
         self.clients[client.id] = client
         if role is Role.MASTER:
             self.master = client
@@ -128,10 +128,11 @@ class Channel:
         if route.addressed:
             return self._send_addressed(sender, run, effects)
         self._broadcast(sender, run, effects)
-        return self._accept(sender, run)
+        return self._accept(sender, run, effects)
 
-    def _accept(self, sender: Client, run: Run) -> int:
+    def _accept(self, sender: Client, run: Run, effects: Effects) -> int:
         size = len(run.data)
+        self.mtime = effects.now
         sender.sent += run.messages
         self.messages_in += run.messages
         self.bytes_in += size
@@ -161,10 +162,10 @@ class Channel:
             sender.needs = 0
             master.deliver(fitting, effects)
             if fitting.messages == run.messages:
-                return accepted + self._accept(sender, run)
+                return accepted + self._accept(sender, run, effects)
             # A read that waited may have made room for more.
             size = length_of(run.data, fitting.messages)
-            accepted += self._accept(sender, Run(run.data[:size], fitting.messages))
+            accepted += self._accept(sender, Run(run.data[:size], fitting.messages), effects)
             run = Run(run.data[size:], run.messages - fitting.messages)
         return accepted
 
@@ -186,7 +187,7 @@ class Channel:
                     self._broadcast(sender, message, effects)
                 else:
                     receiver.deliver(message, effects)
-                self._accept(sender, Run(line + b"\n", 1))
+                self._accept(sender, Run(line + b"\n", 1), effects)
             accepted += len(line) + 1
         return accepted
 

@@ -53,11 +53,12 @@ class Waiting(NamedTuple):
 
 
 class Effects:
-    """What else came of a call. False when nothing did."""
+    """What else came of a call, made at `now`. False when nothing did."""
 
-    __slots__ = ("finished", "ready")
+    __slots__ = ("finished", "now", "ready")
 
-    def __init__(self) -> None:
+    def __init__(self, now: int) -> None:
+        self.now = now
         self.finished: list[tuple[Token, bytes | int | BusError]] = []
         """Waiting calls that have ended, in order: what a read got, how many bytes a write had accepted, or the error."""
         self.ready: list[Client] = []
@@ -151,19 +152,20 @@ class Client:
     def _became_readable(self, effects: Effects) -> None:
         while self.reading and self.mailbox:
             waiting = self.reading.popleft()
-            piece = self.take(waiting.size)
+            piece = self.take(waiting.size, effects.now)
             assert piece is not None
             effects.finished.append((waiting.token, piece))
         if self.mailbox:
             self.wake_poller(effects)
 
-    def take(self, size: int) -> bytes | None:
+    def take(self, size: int, now: int) -> bytes | None:
         """Reads up to `size` bytes; None if there is nothing."""
         taken = self.mailbox.read(size, self.bulk)
         if taken is None:
             return None
         piece, messages = taken
         self.received += messages
+        self.channel.atime = now
         self.channel.messages_out += messages
         self.channel.bytes_out += len(piece)
         return piece

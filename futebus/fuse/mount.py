@@ -141,7 +141,7 @@ class Mounted:
     async def _shut_down(self) -> None:
         """Ends what waits, gives readers time to take what is theirs, then ends the loop."""
         self._calls.on_last_close = self._is_idle.set
-        self._calls.settle(self._bus.shut_down())
+        self._calls.settle(self._bus.shut_down(time.time_ns()))
         if self._bus.clients:
             with trio.move_on_after(GRACE):
                 await self._is_idle.wait()
