@@ -6,6 +6,7 @@ from .errors import (
     AlreadyThere,
     BusError,
     Forbidden,
+    NoChannelType,
     NoMaster,
     NoSuchName,
     NotOpenForThis,
@@ -52,11 +53,12 @@ class Bus:
 
         Raises:
             NoSuchName: there is none, or no channel can have this name. `.NAME` only exists in the act of creating.
+            NameTooLong: over 255 bytes.
 
         """
         try:
             parsed = parse_name(name)
-        except BusError:
+        except NoChannelType:
             raise NoSuchName from None
         channel = self.channels.get(parsed.channel)
         if channel is None or parsed.as_master:
@@ -136,9 +138,7 @@ class Bus:
         if owner.uid and self._clients_of.get(owner.uid, 0) >= self.limits.max_clients_per_user:
             raise TooManyForUser
 
-    def _add_client(
-        self, channel: Channel, role: Role, access: Access, owner: Owner, bulk: bool, effects: Effects
-    ) -> Client:
+    def _add_client(self, channel: Channel, role: Role, access: Access, owner: Owner, bulk: bool, effects: Effects) -> Client:
         client = channel.add(role, access, owner, bulk or self.bulk, effects)
         self.clients.add(client)
         self._clients_of[owner.uid] = self._clients_of.get(owner.uid, 0) + 1
@@ -165,9 +165,11 @@ class Bus:
         """The last close of an open file description."""
         effects = Effects(now)
         channel = client.channel
+        was_full = client.blocked_write is not None
         self._abandon(client)
         channel.remove(client, effects)
-        self._admit(channel, False, effects)
+        if was_full:
+            self._admit(channel, was_full, effects)
         self.clients.discard(client)
         uid = client.owner.uid
         self._clients_of[uid] -= 1
@@ -206,6 +208,8 @@ class Bus:
         if self.is_shutting_down:
             client.wbuf.drop()
             raise ShuttingDown
+        if client.may_wait:
+            client.channel.check_master(client)
         effects = Effects(now)
         taken = self._take_bytes(client, data, effects)
         if not taken and data:
@@ -307,7 +311,7 @@ class Bus:
             client.blocked_write = None
             client.channel.blocked.remove(waiting)
             # The first of the queue may have been too long for the place that there is; the next may fit.
-            self._admit(client.channel, False, effects)
+            self._admit(client.channel, True, effects)
         else:
             client.reading.remove(waiting)
         return effects

@@ -98,10 +98,14 @@ class Channel:
         self.blocked.clear()
 
     def end_of_messages(self, effects: Effects) -> None:
-        """No message will come any more: whoever waits, in a read or a poll, is told."""
+        """No message will come any more: whoever waits, in a read or a poll, is told.
+
+        Who only reads and has something left to read notices nothing yet.
+        """
         for client in self.clients.values():
             client.end_reads(effects)
-            client.wake_poller(effects)
+            if client.access.writes or not client.mailbox:
+                client.wake_poller(effects)
 
     # ------------------------------------------------------------------------------------------ messages
 
@@ -130,6 +134,16 @@ class Channel:
         self._broadcast(sender, run, effects)
         return self._accept(sender, run, effects)
 
+    def check_master(self, sender: Client) -> None:
+        """Drops what a slave has begun to write if there is no master to read it.
+
+        Raises:
+            NobodyReads: so it is.
+        """
+        if self.master is None or not self.master.access.reads:
+            sender.wbuf.drop()
+            raise NobodyReads("the channel has no master that reads")
+
     def _accept(self, sender: Client, run: Run, effects: Effects) -> int:
         size = len(run.data)
         self.mtime = effects.now
@@ -146,8 +160,7 @@ class Channel:
     def _send_to_master(self, sender: Client, run: Run, effects: Effects, is_next: bool) -> int:
         """A slave's messages, as many as the master has places for."""
         master = self.master
-        if master is None or not master.access.reads:
-            raise NobodyReads("the channel has no master that reads")
+        assert master is not None
         prefix = address.sender(sender.id) if sender.route.stamped else b""
         if self.blocked and not is_next:
             sender.needs = len(prefix) + run.data.find(b"\n") + 1

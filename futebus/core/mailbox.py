@@ -12,11 +12,11 @@ from .framing import Run, length_of
 class Mailbox:
     """One client's rlist and rbuf.
 
-    `messages` and `size` (bytes) are what waits in rlist and counts towards the limits, `controls` the control messages among
-    them, which do not. rbuf is the rest of a message that a reader has begun.
+    `messages` and `size` (bytes) are what waits in rlist and counts towards the limits, `controls` and `control_size` the control
+    messages among them, which do not. rbuf is the rest of a message that a reader has begun.
     """
 
-    __slots__ = ("_begun", "_gone", "_max_messages", "_max_size", "_runs", "controls", "messages", "rbuf", "size")
+    __slots__ = ("_begun", "_gone", "_max_messages", "_max_size", "_runs", "control_size", "controls", "messages", "rbuf", "size")
 
     def __init__(self, max_messages: int, max_size: int) -> None:
         self._max_messages = max_messages
@@ -27,6 +27,7 @@ class Mailbox:
         self.messages = 0
         self.size = 0
         self.controls = 0
+        self.control_size = 0
         self.rbuf = b""
 
     def __bool__(self) -> bool:
@@ -70,6 +71,7 @@ class Mailbox:
         """Adds a control message: in order with the others, counted apart."""
         self._runs.append(Run(message, 0))
         self.controls += 1
+        self.control_size += len(message)
 
     def drop_oldest(self) -> int:
         """Drops the oldest messages of rlist until it is within its limits; the newest always stays.
@@ -150,6 +152,7 @@ class Mailbox:
         data, count = self._runs.popleft()
         if not count:
             self.controls -= 1
+            self.control_size -= len(data)
             return data
         rest = data[self._begun :]
         self.messages -= count - self._gone

@@ -117,7 +117,7 @@ def _client(client: Client, now: int) -> ClientStat:
         wbuf=len(client.wbuf.partial),
         rbuf=len(mailbox.rbuf),
         rlist=mailbox.messages + mailbox.controls,
-        rlist_size=mailbox.size,
+        rlist_size=mailbox.size + mailbox.control_size,
         sent=client.sent,
         received=client.received,
         dropped=client.dropped,

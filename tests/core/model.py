@@ -1,0 +1,485 @@
+"""The bus as its contract tells it, in lists and dicts: slow, obvious, and with nothing of the real one but its errors.
+
+Every call does what the real one of that name does and raises the same errors. `finished` collects how waiting calls end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from futebus.core.errors import (
+    AlreadyThere,
+    BadAddress,
+    BusError,
+    MessageTooLong,
+    NobodyReads,
+    NoMaster,
+    NoSuchClient,
+    NoSuchName,
+    NotOpenForThis,
+    ShuttingDown,
+    TooManyChannels,
+    TooManyClients,
+    TooManyForUser,
+    WouldBlock,
+)
+
+Token = tuple[str, int, int]
+"""`r` or `w`, the key of the client, and a number."""
+
+Ending = bytes | int | type[BusError]
+
+LAST_ID = 2**32 - 1
+
+HEX = "0123456789abcdefABCDEF"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The settings of a bus."""
+
+    max_message: int
+    max_queue: int
+    max_queue_bytes: int
+    max_clients: int
+    max_clients_per_user: int
+    max_channels: int
+    bulk: bool
+
+
+@dataclass(eq=False)
+class Message:
+    data: bytes
+    is_control: bool = False
+
+
+@dataclass(eq=False)
+class NaiveClient:
+    key: int
+    channel: "NaiveChannel"
+    id: int
+    role: str
+    reads: bool
+    writes: bool
+    bulk: bool
+    uid: int
+    wbuf: bytes = b""
+    rlist: list[Message] = field(default_factory=list)
+    rbuf: bytes = b""
+    reading: list[tuple[Token, int, int]] = field(default_factory=list)
+    """Reads that wait: token, size and since when."""
+    writing: tuple[Token, bytes, int] | None = None
+    """The write that waits: token, data and since when."""
+    is_armed: bool = False
+    wants: int = 0
+    """The size of the message that last found no place; 0 once one was accepted."""
+    was_told: bool = False
+    """Whether a poller was told that the message fits: what is writable after that is not for the contract to say."""
+    sent: int = 0
+    received: int = 0
+    dropped: int = 0
+
+    @property
+    def counted(self) -> list[Message]:
+        """The messages of rlist that count towards the limits."""
+        return [message for message in self.rlist if not message.is_control]
+
+    @property
+    def has_something(self) -> bool:
+        return bool(self.rbuf or self.rlist)
+
+
+@dataclass(eq=False)
+class NaiveChannel:
+    name: bytes
+    number: int
+    mtime: int
+    atime: int
+    is_named: bool = True
+    is_dead: bool = False
+    last_id: int = 0
+    clients: list[NaiveClient] = field(default_factory=list)
+    blocked: list[NaiveClient] = field(default_factory=list)
+    messages_in: int = 0
+    bytes_in: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+    dropped: int = 0
+    lost: int = 0
+    lost_controls: int = 0
+    copies: int = 0
+    """How often a message was put into an rlist."""
+
+    @property
+    def letter(self) -> str:
+        return chr(self.name[0])
+
+    @property
+    def master(self) -> NaiveClient | None:
+        return next((client for client in self.clients if client.role == "master"), None)
+
+
+def split_address(message: bytes) -> tuple[str, bytes]:
+    """The address of a message, `*` or an ID without leading zeros, and what it is of."""
+    if message[:1] != b"{" or b"}" not in message:
+        raise BadAddress
+    inside, text = message[1:].split(b"}", 1)
+    if inside == b"*":
+        return "*", text
+    if not inside or any(chr(byte) not in HEX for byte in inside):
+        raise BadAddress
+    return inside.decode().lower().lstrip("0") or "0", text
+
+
+class NaiveBus:
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.names: dict[bytes, NaiveChannel] = {}
+        self.channels: list[NaiveChannel] = []
+        self.clients: list[NaiveClient] = []
+        self.is_down = False
+        self.finished: list[tuple[Token, Ending]] = []
+        self.now = 0
+
+    # ------------------------------------------------------------------------------------------ opening
+
+    def refusals(self, name: bytes, uid: int, exclusive: bool) -> set[type[BusError]]:
+        """What is wrong with an open. If it is more than one thing, the contract does not say which is told."""
+        as_master = name.lstrip(b"+").startswith(b".")
+        channel = self.names.get(name.lstrip(b"+."))
+        if self.is_down:
+            return {ShuttingDown}
+        wrong: set[type[BusError]] = set()
+        if len(self.clients) >= self.rules.max_clients:
+            wrong.add(TooManyClients)
+        if uid != 0 and sum(client.uid == uid for client in self.clients) >= self.rules.max_clients_per_user:
+            wrong.add(TooManyForUser)
+        if channel is None:
+            if len(self.names) >= self.rules.max_channels:
+                wrong.add(TooManyChannels)
+            if name.lstrip(b"+")[:1] in (b"U", b"S"):
+                wrong.add(NoMaster)
+        elif as_master or exclusive:
+            wrong.add(AlreadyThere)
+        return wrong
+
+    def create(self, key: int, name: bytes, reads: bool, writes: bool, uid: int) -> NaiveClient:
+        """An open that nothing is wrong with."""
+        bulk = name.startswith(b"+")
+        plain = name.lstrip(b"+.")
+        channel = self.names.get(plain)
+        if channel is None:
+            channel = NaiveChannel(plain, len(self.channels), self.now, self.now)
+            self.channels.append(channel)
+            self.names[plain] = channel
+            role = "master" if channel.letter in "US" else "peer"
+        else:
+            role = "slave" if channel.letter in "US" else "peer"
+        channel.last_id = channel.last_id % LAST_ID + 1
+        while any(client.id == channel.last_id for client in channel.clients):
+            channel.last_id = channel.last_id % LAST_ID + 1
+        client = NaiveClient(key, channel, channel.last_id, role, reads, writes, bulk or self.rules.bulk, uid)
+        channel.clients.append(client)
+        self.clients.append(client)
+        if role == "slave":
+            self.tell_service(channel, f"{{{client.id:x}:o}}\n")
+        return client
+
+    def tell_service(self, channel: NaiveChannel, text: str) -> None:
+        master = channel.master
+        if channel.letter == "S" and master is not None and master.reads:
+            self.arrive(master, [Message(text.encode(), is_control=True)])
+
+    def unlink(self, name: bytes) -> None:
+        channel = self.names.pop(name.lstrip(b"+"), None)
+        if channel is None:
+            raise NoSuchName
+        channel.is_named = False
+
+    def close(self, client: NaiveClient) -> None:
+        channel = client.channel
+        channel.clients.remove(client)
+        self.clients.remove(client)
+        if client in channel.blocked:
+            channel.blocked.remove(client)
+        for message in client.rlist:
+            if message.is_control:
+                channel.lost_controls += 1
+            else:
+                channel.lost += 1
+        if client.role == "master":
+            channel.is_dead = True
+            if channel.is_named:
+                self.unlink(channel.name)
+            self.fail_blocked(channel, NobodyReads)
+            self.end_reads(channel)
+        elif client.role == "slave":
+            self.tell_service(channel, f"{{{client.id:x}:c}}\n")
+            self.admit(channel)
+
+    def fail_blocked(self, channel: NaiveChannel, error: type[BusError]) -> None:
+        for client in channel.blocked:
+            assert client.writing
+            self.finished.append((client.writing[0], error))
+            client.writing = None
+            client.wbuf = b""
+        channel.blocked = []
+
+    def end_reads(self, channel: NaiveChannel) -> None:
+        for client in channel.clients:
+            self.finished += [(token, b"") for token, _, _ in client.reading]
+            client.reading = []
+
+    def shut_down(self) -> None:
+        self.is_down = True
+        for channel in self.channels:
+            self.fail_blocked(channel, ShuttingDown)
+            self.end_reads(channel)
+
+    # ------------------------------------------------------------------------------------------ writing
+
+    def write(self, client: NaiveClient, data: bytes, token: Token | None) -> int | None:
+        if not client.writes:
+            raise NotOpenForThis
+        if self.is_down:
+            client.wbuf = b""
+            raise ShuttingDown
+        taken = self.take_lines(client, data, is_next=False)
+        if taken or not data:
+            return taken
+        if token is None:
+            raise WouldBlock
+        client.writing = (token, data, self.now)
+        client.channel.blocked.append(client)
+        return None
+
+    def take_lines(self, client: NaiveClient, data: bytes, *, is_next: bool) -> int:
+        """How many bytes are accepted; 0 when the first line must wait."""
+        position = 0
+        try:
+            while position < len(data):
+                if b"\n" not in data[position:]:
+                    if len(client.wbuf) + len(data) - position >= self.rules.max_message:
+                        raise MessageTooLong
+                    client.wbuf += data[position:]
+                    return len(data)
+                if not client.wbuf and data[position : position + 1] == b"\n":
+                    position += 1
+                    continue
+                lines = self.lines_together(client.wbuf, data[position:])
+                begun = len(client.wbuf)
+                accepted = self.route(client, lines, is_next)
+                if accepted:
+                    client.wbuf = b""
+                    position += sum(map(len, lines[:accepted])) - begun
+                if accepted < len(lines):
+                    return position
+        except BusError:
+            if not position:
+                client.wbuf = b""
+                raise
+        return position
+
+    def lines_together(self, begun: bytes, data: bytes) -> list[bytes]:
+        """The lines that are routed at once: those in a row, but for the one that was begun in an earlier write."""
+        lines: list[bytes] = []
+        for line in data.split(b"\n")[:-1]:
+            message = begun + line + b"\n"
+            if len(message) > self.rules.max_message:
+                if not lines:
+                    raise MessageTooLong
+                break
+            if message == b"\n":
+                break
+            lines.append(message)
+            if begun:
+                break
+        return lines
+
+    def route(self, client: NaiveClient, lines: list[bytes], is_next: bool) -> int:
+        """How many lines are accepted. Raises what is wrong with the first."""
+        match client.channel.letter, client.role:
+            case "U", "slave":
+                return self.to_master(client, lines, b"", is_next)
+            case "S", "slave":
+                return self.to_master(client, lines, b"{%x}" % client.id, is_next)
+            case ("A", _) | ("S", "master"):
+                accepted = 0
+                for line in lines:
+                    try:
+                        self.to_address(client, line)
+                    except BusError:
+                        if not accepted:
+                            raise
+                        break
+                    accepted += 1
+                return accepted
+            case _:
+                self.to_all(client, lines)
+                for line in lines:
+                    self.count(client, line)
+                return len(lines)
+
+    def count(self, client: NaiveClient, line: bytes) -> None:
+        client.sent += 1
+        client.channel.messages_in += 1
+        client.channel.bytes_in += len(line)
+        client.channel.mtime = self.now
+
+    def to_all(self, sender: NaiveClient, messages: Sequence[bytes]) -> None:
+        for reader in sender.channel.clients:
+            if reader.reads and reader is not sender and reader.role != "master":
+                self.arrive(reader, [Message(message) for message in messages])
+
+    def to_address(self, sender: NaiveClient, line: bytes) -> None:
+        address, text = split_address(line)
+        message = b"{%x}" % sender.id + text if sender.channel.letter == "A" else text
+        if address == "*":
+            if message != b"\n":
+                self.to_all(sender, [message])
+        else:
+            receivers = [client for client in sender.channel.clients if f"{client.id:x}" == address and client.role != "master"]
+            if not receivers:
+                raise NoSuchClient
+            if not receivers[0].reads:
+                raise NobodyReads
+            if message != b"\n":
+                self.arrive(receivers[0], [Message(message)])
+        if message != b"\n":
+            self.count(sender, line)
+
+    def to_master(self, sender: NaiveClient, lines: list[bytes], prefix: bytes, is_next: bool) -> int:
+        channel = sender.channel
+        master = channel.master
+        if master is None or not master.reads:
+            raise NobodyReads
+        accepted = 0
+        while accepted < len(lines):
+            # Those that fit come together.
+            fitting = []
+            waiting = [len(message.data) for message in master.counted]
+            if is_next or not channel.blocked:
+                for line in lines[accepted:]:
+                    size = len(prefix + line)
+                    if not self.fits(waiting, size):
+                        break
+                    fitting.append(line)
+                    waiting.append(size)
+            if not fitting:
+                sender.wants = len(prefix + lines[accepted])
+                sender.was_told = False
+                break
+            sender.wants = 0
+            for line in fitting:
+                self.count(sender, line)
+            accepted += len(fitting)
+            self.arrive(master, [Message(prefix + line) for line in fitting])
+        return accepted
+
+    def fits(self, waiting: list[int], size: int) -> bool:
+        """Whether a message finds a place behind others of these sizes; where none is, any does."""
+        return not waiting or (len(waiting) < self.rules.max_queue and sum(waiting) + size <= self.rules.max_queue_bytes)
+
+    def arrive(self, client: NaiveClient, messages: list[Message]) -> None:
+        client.rlist += messages
+        client.channel.copies += len(messages)
+        while client.reading and client.has_something:
+            token, size, _ = client.reading.pop(0)
+            self.finished.append((token, self.take(client, size)))
+        if client.role != "master":
+            while len(client.rlist) > 1 and (
+                len(client.rlist) > self.rules.max_queue
+                or sum(len(message.data) for message in client.rlist) > self.rules.max_queue_bytes
+            ):
+                del client.rlist[0]
+                client.dropped += 1
+                client.channel.dropped += 1
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def take(self, client: NaiveClient, size: int) -> bytes:
+        channel = client.channel
+        taken: list[Message] = []
+        if client.rbuf:
+            piece, client.rbuf = client.rbuf[:size], client.rbuf[size:]
+        else:
+            taken.append(client.rlist.pop(0))
+            piece = taken[0].data
+            if len(piece) > size:
+                piece, client.rbuf = piece[:size], piece[size:]
+            elif client.bulk:
+                while client.rlist and len(piece) + len(client.rlist[0].data) <= size:
+                    taken.append(client.rlist.pop(0))
+                    piece += taken[-1].data
+        client.received += len(taken)
+        channel.messages_out += len(taken)
+        channel.bytes_out += len(piece)
+        channel.atime = self.now
+        return piece
+
+    def read(self, client: NaiveClient, size: int, token: Token | None) -> bytes | None:
+        if not client.reads:
+            raise NotOpenForThis
+        if not client.has_something:
+            if client.channel.is_dead or self.is_down:
+                return b""
+            if token is None:
+                raise WouldBlock
+            client.reading.append((token, size, self.now))
+            return None
+        piece = self.take(client, size)
+        if client.role == "master":
+            self.admit(client.channel)
+        return piece
+
+    def admit(self, channel: NaiveChannel) -> None:
+        """Lets in who waits to write to the master, first come first served."""
+        while channel.blocked:
+            client = channel.blocked[0]
+            assert client.writing
+            token, data, _ = client.writing
+            taken = self.take_lines(client, data, is_next=True)
+            if not taken:
+                break
+            channel.blocked.pop(0)
+            client.writing = None
+            self.finished.append((token, taken))
+
+    def cancel(self, token: Token) -> bool:
+        """False if no such call waits."""
+        for client in self.clients:
+            if client.writing and client.writing[0] == token:
+                client.writing = None
+                client.channel.blocked.remove(client)
+                self.admit(client.channel)
+                return True
+            for waiting in client.reading:
+                if waiting[0] == token:
+                    client.reading.remove(waiting)
+                    return True
+        return False
+
+    # ------------------------------------------------------------------------------------------ readiness
+
+    def is_ended(self, client: NaiveClient) -> bool:
+        return client.channel.is_dead or self.is_down
+
+    def readiness(self, client: NaiveClient) -> tuple[bool, bool, bool | None, bool]:
+        """Readable, hung up, writable, broken. None where the contract does not say."""
+        ended = self.is_ended(client)
+        return (
+            client.reads and (client.has_something or ended),
+            client.reads and ended and not client.has_something,
+            client.writes and (ended or self.is_writable(client)),
+            client.writes and ended,
+        )
+
+    def is_writable(self, client: NaiveClient) -> bool | None:
+        master = client.channel.master
+        if client.role != "slave" or master is None or not master.reads:
+            return True
+        waiting = [len(message.data) for message in master.counted]
+        if client.channel.blocked or (waiting and not self.fits(waiting, 1)):
+            return False
+        if not client.wants or self.fits(waiting, client.wants):
+            return True
+        return None if client.was_told else False
