@@ -26,4 +26,5 @@ def run(count: int) -> str:
             thread.join()
         for reader in readers:
             os.close(reader)
-    return f"{count} blocked readers: {blocked / 1e6:.0f} MB resident ({idle / 1e6:.0f} MB idle), {(blocked - idle) / count:.0f} bytes a reader"
+    each = (blocked - idle) / count
+    return f"{count} blocked readers: {blocked / 1e6:.0f} MB resident ({idle / 1e6:.0f} MB idle), {each:.0f} bytes a reader"
