@@ -69,7 +69,6 @@ def main(arguments: list[str] | None = None) -> int:
 
     Returns:
         0 once the bus is mounted (or, in the foreground, has ended in an orderly way), 1 if it cannot be, 2 for wrong arguments.
-
     """
     command = parser()
     given = command.parse_args(arguments)

@@ -19,7 +19,6 @@ def split(message: bytes) -> tuple[int | None, bytes]:
 
     Raises:
         BadAddress: the message does not begin with `{HEX}` or `{*}`.
-
     """
     match = _ADDRESS.match(message)
     if match is None:

@@ -54,7 +54,6 @@ class Bus:
         Raises:
             NoSuchName: there is none, or no channel can have this name. `.NAME` only exists in the act of creating.
             NameTooLong: over 255 bytes.
-
         """
         try:
             parsed = parse_name(name)
@@ -84,7 +83,6 @@ class Bus:
             NoMaster: it is a U or S channel, there is none, and this is not how to become its master.
             AlreadyThere: it has a master already, or it is there and `exclusive`.
             TooManyChannels, TooManyClients, TooManyForUser, ShuttingDown: see there.
-
         """
         if name.removeprefix(b"+") == STAT:
             raise Forbidden("_stat is made by the bus")
@@ -121,7 +119,6 @@ class Bus:
         Raises:
             NoMaster: its master has closed.
             TooManyClients, TooManyForUser, ShuttingDown: see there.
-
         """
         self._check_room(owner)
         if channel.is_dead:
@@ -150,7 +147,6 @@ class Bus:
 
         Raises:
             NoSuchName: there is no such channel.
-
         """
         channel, _ = self.look_up(name)
         self._unname(channel, now)
@@ -201,7 +197,6 @@ class Bus:
             WouldBlock: there is no place at the master. Nothing was accepted, and nothing forgotten.
             BusError: nothing was accepted, and the partial message before it is dropped.
             NotOpenForThis: the client does not write.
-
         """
         if not client.access.writes:
             raise NotOpenForThis
@@ -253,7 +248,6 @@ class Bus:
         Raises:
             WouldBlock: there is nothing to read.
             NotOpenForThis: the client does not read.
-
         """
         if not client.access.reads:
             raise NotOpenForThis
@@ -300,7 +294,6 @@ class Bus:
 
         Returns:
             What comes of it; None if the call does not wait (any more).
-
         """
         waiting = self._waiting.pop(token, None)
         if waiting is None:

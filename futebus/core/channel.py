@@ -50,7 +50,6 @@ class Channel:
 
         Raises:
             TooManyForUser: the master has left too many `{ID:o}` and `{ID:c}` unread.
-
         """
         master = self.master
         tells = self.kind.tells_master and master is not None and master.access.reads
@@ -124,7 +123,6 @@ class Channel:
 
         Raises:
             BusError: something is wrong with the first message. Nothing was accepted.
-
         """
         route = sender.route
         if route.to_master:

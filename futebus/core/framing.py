@@ -49,7 +49,6 @@ class WriteBuffer:
 
         Raises:
             MessageTooLong: the message that begins or goes on at `start` is longer than `max_message`.
-
         """
         partial = self.partial
         first = data.find(b"\n", start)

@@ -78,7 +78,6 @@ def parse_name(name: bytes) -> Name:
     Raises:
         NameTooLong: over 255 bytes.
         NoChannelType: it is the name of no channel, `_stat` included.
-
     """
     if len(name) > MAX_NAME:
         raise NameTooLong

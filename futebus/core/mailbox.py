@@ -78,7 +78,6 @@ class Mailbox:
 
         Returns:
             How many were dropped.
-
         """
         before = self.messages
         while self.messages > self._max_messages or (self.size > self._max_size and self.messages > 1):
@@ -108,7 +107,6 @@ class Mailbox:
 
         Returns:
             The bytes, and how many messages left rlist for them; None when nothing waits.
-
         """
         if self.rbuf:
             piece = self.rbuf[:size]

@@ -134,7 +134,6 @@ def render(stat: BusStat, *, version: str, mountpoint: str, command: Callable[[i
         version: of futebus.
         mountpoint: where the bus is mounted.
         command: tells the command name of a process ID, empty if it is not known.
-
     """
     limits = stat.limits
     clients = [client for channel in stat.channels for client in channel.clients]

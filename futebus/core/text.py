@@ -59,7 +59,6 @@ def table(heads: list[str], rows: Iterable[list[str]], right: str) -> Iterator[s
         heads: the column heads; those named in `right` (separated by spaces) are aligned to the right.
         rows: the cells.
         right: see `heads`.
-
     """
     lines = [heads]
     for row in rows:

@@ -11,6 +11,7 @@ import select
 import stat
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, Never, ParamSpec, TypeVar
 
@@ -84,6 +85,18 @@ def answered(
     return wrapper
 
 
+@dataclass(slots=True)
+class Root:
+    """What the directory itself is as a file; a channel has attributes of the same names. Times are in nanoseconds."""
+
+    mode: int
+    uid: int
+    gid: int
+    atime: int
+    mtime: int
+    ctime: int
+
+
 class Directory(pyfuse3.Operations):
     """A bus as a directory.
 
@@ -95,7 +108,6 @@ class Directory(pyfuse3.Operations):
         gid: its group.
         is_shared: whether other users than its mounter can get in.
         take_stat: starts to make the text of `_stat` as it is at this moment.
-
     """
 
     supports_dot_lookup = False
@@ -117,14 +129,10 @@ class Directory(pyfuse3.Operations):
         super().__init__()
         self._bus = bus
         self._calls = calls
-        self._mode = mode
-        self._uid = uid
-        self._gid = gid
+        self._root = Root(mode, uid, gid, bus.started_at, bus.started_at, bus.started_at)
         self._is_shared = is_shared
         self._take_stat = take_stat
         self._clock = clock
-        self._root_atime = self._root_ctime = bus.started_at
-        self._root_mtime: int | None = None  # set by touch; else when a name last changed
         self._listings: dict[int, list[tuple[bytes, Channel | None]]] = {}
         self._next_listing = 1
         self.nodes = Nodes()
@@ -134,12 +142,13 @@ class Directory(pyfuse3.Operations):
     def _root_attributes(self) -> EntryAttributes:
         entry = EntryAttributes()
         entry.st_ino = pyfuse3.ROOT_INODE
-        entry.st_mode = stat.S_IFDIR | (self._mode & ~stat.S_ISVTX if self._hides_sticky() else self._mode)
+        root = self._root
+        if self._bus.changed_at > root.ctime:
+            root.mtime = root.ctime = self._bus.changed_at
+        entry.st_mode = stat.S_IFDIR | (root.mode & ~stat.S_ISVTX if self._hides_sticky() else root.mode)
         entry.st_nlink = 2
-        entry.st_uid, entry.st_gid = self._uid, self._gid
-        entry.st_atime_ns = self._root_atime
-        entry.st_mtime_ns = self._bus.changed_at if self._root_mtime is None else self._root_mtime
-        entry.st_ctime_ns = max(self._root_ctime, self._bus.changed_at)
+        entry.st_uid, entry.st_gid = root.uid, root.gid
+        entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns = root.atime, root.mtime, root.ctime
         entry.entry_timeout = 0
         entry.attr_timeout = ROOT_ATTR_TIMEOUT
         return entry
@@ -150,7 +159,7 @@ class Directory(pyfuse3.Operations):
         With the sysctl fs.protected_regular it takes `> B_log` in a sticky directory for a trap when the channel belongs to
         somebody else, and refuses it even to root. So `unlink` minds the bit, and the kernel need not.
         """
-        if not self._is_shared or not self._mode & stat.S_ISVTX:
+        if not self._is_shared or not self._root.mode & stat.S_ISVTX:
             return False
         try:
             return PROTECTED_REGULAR.read_text().strip() != "0"
@@ -161,7 +170,7 @@ class Directory(pyfuse3.Operations):
         entry = EntryAttributes()
         entry.st_ino = nodes.STAT
         entry.st_mode = STAT_MODE
-        entry.st_uid, entry.st_gid = self._uid, self._gid
+        entry.st_uid, entry.st_gid = self._root.uid, self._root.gid
         entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = self._clock()
         entry.entry_timeout = entry.attr_timeout = 0
         return entry
@@ -198,35 +207,21 @@ class Directory(pyfuse3.Operations):
         self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
     ) -> EntryAttributes:
         # The kernel has checked that the caller may do this (default_permissions). A size is not taken: `>` needs that it works.
-        now = self._clock()
         if inode == nodes.STAT:
             raise FUSEError(errno.EPERM)
-        if inode == nodes.ROOT:
-            if fields.update_mode:
-                self._mode = attr.st_mode & _MODE_BITS
-            if fields.update_uid:
-                self._uid = attr.st_uid
-            if fields.update_gid:
-                self._gid = attr.st_gid
-            if fields.update_atime:
-                self._root_atime = attr.st_atime_ns
-            if fields.update_mtime:
-                self._root_mtime = attr.st_mtime_ns
-            self._root_ctime = now
-            return self._root_attributes()
-        channel = self.nodes[inode].channel
+        file = self._root if inode == nodes.ROOT else self.nodes[inode].channel
         if fields.update_mode:
-            channel.mode = attr.st_mode & _MODE_BITS
+            file.mode = attr.st_mode & _MODE_BITS
         if fields.update_uid:
-            channel.uid = attr.st_uid
+            file.uid = attr.st_uid
         if fields.update_gid:
-            channel.gid = attr.st_gid
+            file.gid = attr.st_gid
         if fields.update_atime:
-            channel.atime = attr.st_atime_ns
+            file.atime = attr.st_atime_ns
         if fields.update_mtime:
-            channel.mtime = attr.st_mtime_ns
-        channel.ctime = now
-        return self._channel_attributes(channel)
+            file.mtime = attr.st_mtime_ns
+        file.ctime = self._clock()
+        return self._attributes(inode)
 
     @answered
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
@@ -263,10 +258,9 @@ class Directory(pyfuse3.Operations):
         if name.removeprefix(b"+") == kinds.STAT:
             raise FUSEError(errno.ENXIO)
         channel, _ = self._bus.look_up(name)
-        if self._mode & stat.S_ISVTX and ctx.uid not in (0, channel.uid, self._uid):
+        if self._root.mode & stat.S_ISVTX and ctx.uid not in (0, channel.uid, self._root.uid):
             raise FUSEError(errno.EPERM)
         self._bus.unlink(name, self._clock())
-        self._root_mtime = None
 
     @answered
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
@@ -339,7 +333,6 @@ class Directory(pyfuse3.Operations):
         client, effects = self._bus.create(
             name, access, _owner(ctx), mode & _MODE_BITS, self._clock(), exclusive=bool(flags & os.O_EXCL)
         )
-        self._root_mtime = None
         node = self.nodes.offer(client.channel, client.bulk, ctx.pid)
         self.nodes.open(node, ctx.pid, client.may_wait)
         handle = self._calls.add(OpenChannel(client, node.number))

@@ -45,7 +45,6 @@ class Mounted:
         mountpoint: the directory, absolute and without symbolic links.
         options: what it is mounted with.
         on_ready: called once the bus can be used.
-
     """
 
     def __init__(self, mountpoint: str, options: Options, on_ready: Callable[[], None]) -> None:
@@ -72,7 +71,6 @@ class Mounted:
 
         Raises:
             MountError: it cannot be mounted.
-
         """
         # Signals that arrive from here on are for the loop, and wait for it.
         with _signals_blocked():

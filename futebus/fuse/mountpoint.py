@@ -69,7 +69,6 @@ def prepare(mountpoint: str) -> str:
 
     Raises:
         MountError: see there.
-
     """
     parent, name = os.path.split(os.path.abspath(mountpoint))  # noqa: PTH100 - resolve() would touch the mount itself
     path = os.path.join(os.path.realpath(parent), name) if name else parent  # noqa: PTH118

@@ -81,7 +81,6 @@ class Nodes:
         Raises:
             AlreadyTaken: a slave writes by it already. When the thread comes again, it did not get here by name but by /dev/fd
                 or /proc/PID/fd, which knows no other node: then it is let in.
-
         """
         if may_wait:
             was_sent_back = thread in self._sent_back

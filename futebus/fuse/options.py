@@ -67,7 +67,6 @@ def parse(text: str, source: str | None = None) -> Options:
 
     Raises:
         OptionError: see there.
-
     """
     limits: dict[str, int] = {}
     own: dict[str, int | bool] = {}
