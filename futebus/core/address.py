@@ -3,6 +3,7 @@
 import re
 
 from .errors import BadAddress
+from .framing import Run
 
 _ADDRESS = re.compile(rb"\{(?:\*|([0-9A-Fa-f]+))\}")
 
@@ -25,6 +26,26 @@ def split(message: bytes) -> tuple[int | None, bytes]:
         raise BadAddress
     digits = match[1]
     return (None if digits is None else int(digits, 16)), message[match.end() :]
+
+
+def split_run(run: Run) -> tuple[int | None, bytes] | None:
+    """Takes the address off messages that all begin with the same, to the letter, and have a text behind it.
+
+    Returns:
+        What `split` returns, with the texts of all messages; None if they are not like that.
+
+    Raises:
+        BadAddress: the first message does not begin with an address.
+    """
+    data, messages = run
+    match = _ADDRESS.match(data)
+    if match is None:
+        raise BadAddress
+    text, start = match[0], match.end()
+    if data.count(b"\n" + text) != messages - 1 or data.startswith(b"\n", start) or b"\n" + text + b"\n" in data:
+        return None
+    digits = match[1]
+    return (None if digits is None else int(digits, 16)), data[start:].replace(b"\n" + text, b"\n")
 
 
 def sender(client_id: int) -> bytes:

@@ -151,9 +151,10 @@ class Channel:
         return size
 
     def _broadcast(self, sender: Client, run: Run, effects: Effects) -> None:
+        # Client.deliver, spelled out: with thousands of readers the call costs more than what it does.
         for reader in self.readers.values():
-            if reader is not sender:
-                reader.deliver(run, effects)
+            if reader is not sender and reader.mailbox.put(run):
+                reader.attend(effects)
 
     def _send_to_master(self, sender: Client, run: Run, effects: Effects, is_next: bool) -> int:
         """A slave's messages, as many as the master has places for."""
@@ -165,7 +166,7 @@ class Channel:
             return 0
         accepted = 0
         while run.messages:
-            stamped = Run(prefix + run.data[:-1].replace(b"\n", b"\n" + prefix) + b"\n", run.messages) if prefix else run
+            stamped = _stamped(prefix, run)
             fitting = master.mailbox.fitting(stamped)
             if fitting is None:
                 sender.needs = stamped.data.find(b"\n") + 1
@@ -182,27 +183,38 @@ class Channel:
 
     def _send_addressed(self, sender: Client, run: Run, effects: Effects) -> int:
         """Messages that name their receiver: an A channel's, and an S master's."""
-        accepted = 0
         stamp = address.sender(sender.id) if sender.route.stamped else b""
+        if same := address.split_run(run):
+            target, texts = same
+            self._deliver_to(target, sender, _stamped(stamp, Run(texts, run.messages)), effects)
+            return self._accept(sender, run, effects)
+        accepted = 0
         for line in run.data.split(b"\n")[:-1]:
             try:
                 target, text = address.split(line + b"\n")
-                receiver = None if target is None else self._reader(target, sender)
+                # An S master's address without a text is an empty message, for which there must be a receiver all the same.
+                message = None if stamp + text == b"\n" else Run(stamp + text, 1)
+                self._deliver_to(target, sender, message, effects)
             except BusError:
                 if accepted:
                     break
                 raise
-            message = Run(stamp + text, 1)
-            if message.data != b"\n":
-                if receiver is None:
-                    self._broadcast(sender, message, effects)
-                else:
-                    receiver.deliver(message, effects)
+            if message is not None:
                 self._accept(sender, Run(line + b"\n", 1), effects)
             accepted += len(line) + 1
         return accepted
 
-    def _reader(self, client_id: int, sender: Client) -> Client:
+    def _deliver_to(self, target: int | None, sender: Client, run: Run | None, effects: Effects) -> None:
+        """Delivers to the client addressed, or to all; no run just looks for the receiver."""
+        receiver = None if target is None else self._reader(target)
+        if run is None:
+            return
+        if receiver is None:
+            self._broadcast(sender, run, effects)
+        else:
+            receiver.deliver(run, effects)
+
+    def _reader(self, client_id: int) -> Client:
         """The client that a message is addressed to."""
         client = self.clients.get(client_id)
         if client is None or client.role is Role.MASTER:
@@ -228,3 +240,10 @@ class Channel:
             if self.is_writable(client):
                 client.needs = 0
                 client.wake_poller(effects)
+
+
+def _stamped(stamp: bytes, run: Run) -> Run:
+    """The run with `stamp` in front of each message."""
+    if not stamp:
+        return run
+    return Run(stamp + run.data[:-1].replace(b"\n", b"\n" + stamp) + b"\n", run.messages)

@@ -132,13 +132,15 @@ class Client:
 
     def deliver(self, run: Run, effects: Effects) -> None:
         """Puts messages into rlist, hands them to reads that wait, and drops the oldest if that is too many."""
+        if self.mailbox.put(run):
+            self.attend(effects)
+
+    def attend(self, effects: Effects) -> None:
+        """Does what `Mailbox.put` has called for."""
         mailbox = self.mailbox
-        if mailbox:
-            mailbox.put(run)
-        else:
-            mailbox.put(run)
+        if mailbox.was_empty:
             self._became_readable(effects)
-        if mailbox.is_full and self.role is not Role.MASTER and (dropped := mailbox.drop_oldest()):
+        if self.role is not Role.MASTER and (dropped := mailbox.drop_oldest()):
             self.dropped += dropped
             self.channel.dropped += dropped
 

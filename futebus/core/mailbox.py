@@ -35,6 +35,11 @@ class Mailbox:
         return bool(self._runs) or bool(self.rbuf)
 
     @property
+    def was_empty(self) -> bool:
+        """Whether a read would have found nothing before the last `put`."""
+        return len(self._runs) == 1 and not self.rbuf
+
+    @property
     def is_full(self) -> bool:
         """Whether not even a message of one byte would fit."""
         return self.messages >= self._max_messages or self.size >= self._max_size
@@ -61,11 +66,19 @@ class Mailbox:
             return None
         return Run(data[:stop], data.count(b"\n", 0, stop))
 
-    def put(self, run: Run) -> None:
-        """Adds messages behind the others, whatever the limits: see `fitting` and `drop_oldest`."""
-        self._runs.append(run)
-        self.messages += run.messages
-        self.size += len(run.data)
+    def put(self, run: Run) -> bool:
+        """Adds messages behind the others, whatever the limits: see `fitting` and `drop_oldest`.
+
+        Returns:
+            Whether that calls for more: the mailbox was empty and somebody may wait for it, or it may be over its limits. A
+            broadcast puts a message into thousands of mailboxes, of which hardly one does.
+        """
+        runs = self._runs
+        data, messages = run
+        self.messages = messages = self.messages + messages
+        self.size = size = self.size + len(data)
+        runs.append(run)
+        return len(runs) == 1 or messages > self._max_messages or size > self._max_size
 
     def put_control(self, message: bytes) -> None:
         """Adds a control message: in order with the others, counted apart."""
