@@ -34,12 +34,13 @@ from pyfuse3 import (
 from futebus.core import kinds
 from futebus.core.bus import Bus
 from futebus.core.channel import Channel
-from futebus.core.client import Access, Owner
+from futebus.core.client import Access
 from futebus.core.errors import BusError, NobodyReads, NoSuchName
 from futebus.core.limits import MAX_NAME
 from futebus.core.text import escape
 
 from . import nodes
+from .callers import may_open, owner
 from .nodes import AlreadyTaken, Node, Nodes
 from .waiting import Calls, OpenChannel, OpenStat
 
@@ -309,7 +310,7 @@ class Directory(pyfuse3.Operations):
         except AlreadyTaken:
             raise FUSEError(errno.ESTALE) from None
         try:
-            client, effects = self._bus.open(node.channel, access, _owner(ctx), self._clock(), bulk=node.bulk)
+            client, effects = self._bus.open(node.channel, access, owner(ctx), self._clock(), bulk=node.bulk)
         except BusError:
             self.nodes.close(node, may_wait)
             raise
@@ -331,7 +332,7 @@ class Directory(pyfuse3.Operations):
         access = _ACCESS[flags & os.O_ACCMODE]
         self._check_overtaken(name, access, ctx)
         client, effects = self._bus.create(
-            name, access, _owner(ctx), mode & _MODE_BITS, self._clock(), exclusive=bool(flags & os.O_EXCL)
+            name, access, owner(ctx), mode & _MODE_BITS, self._clock(), exclusive=bool(flags & os.O_EXCL)
         )
         node = self.nodes.offer(client.channel, client.bulk, ctx.pid)
         self.nodes.open(node, ctx.pid, client.may_wait)
@@ -340,19 +341,12 @@ class Directory(pyfuse3.Operations):
         return _stream(handle), self._channel_attributes(client.channel, node)
 
     def _check_overtaken(self, name: bytes, access: Access, ctx: RequestContext) -> None:
-        """The kernel asks to create what somebody has created since it looked: then it has not checked the permission bits."""
+        """The kernel asks to create what somebody has created since it looked: then it has checked no permission bits."""
         try:
             channel, _ = self._bus.look_up(name)
         except BusError:
             return
-        wanted = 4 * access.reads | 2 * access.writes
-        if ctx.uid == channel.uid:
-            granted = channel.mode >> 6
-        elif ctx.gid == channel.gid or channel.gid in _groups(ctx.pid):
-            granted = channel.mode >> 3
-        else:
-            granted = channel.mode
-        if ctx.uid and wanted & ~granted:
+        if not may_open(ctx, channel, access):
             raise FUSEError(errno.EACCES)
 
     @answered
@@ -407,30 +401,6 @@ class Directory(pyfuse3.Operations):
     def _refuse(self, call: str, name: bytes) -> Never:
         log.debug("%s %s refused: a bus holds channels only", call, escape(name))
         raise FUSEError(errno.EPERM)
-
-
-def _owner(ctx: RequestContext) -> Owner:
-    return Owner(ctx.uid, ctx.gid, _process(ctx.pid))
-
-
-def _process(thread: int) -> int:
-    """The process that a thread belongs to: the kernel tells of threads, people know processes."""
-    try:
-        os.close(os.pidfd_open(thread))  # works for the first thread of a process only, whose ID is the process's
-    except OSError:
-        try:
-            status = Path(f"/proc/{thread}/status").read_text()
-            return int(status.partition("\nTgid:")[2].split(None, 1)[0])
-        except (OSError, ValueError, IndexError):  # it is gone, or of another PID namespace
-            pass
-    return thread
-
-
-def _groups(pid: int) -> set[int]:
-    try:
-        return pyfuse3.get_sup_groups(pid)
-    except (OSError, RuntimeError):  # the process is gone
-        return set()
 
 
 def _stream(handle: int) -> FileInfo:

@@ -174,19 +174,16 @@ class Calls:
                 file.interrupt(request)
 
     def settle(self, effects: Effects) -> None:
-        """Answers the parked calls that have ended, and wakes pollers."""
+        """Answers the parked calls that have ended, and wakes pollers.
+
+        What goes wrong with one of them is not the concern of the others, nor of whoever's call had these effects.
+        """
         for token, answer in effects.finished:
             assert isinstance(token, Request)
-            if isinstance(answer, bytes):
-                token.data(answer)
-                continue
-            file = self._continued.pop(token, None)
-            if isinstance(answer, int):
-                token.written(answer)
-            else:
-                if file:
-                    file.swallowed = answer
-                token.error(answer.errno)
+            try:
+                self._answer(token, answer)
+            except Exception:
+                log.exception("internal error in the answer to a parked call")
         for client in effects.ready:
             file = self._channels.get(client)
             if file and file.poll_handle:
@@ -195,6 +192,18 @@ class Calls:
                     handle.notify()
                 except OSError as error:  # nobody polls any more
                     log.debug("poll notification: %s", error)
+
+    def _answer(self, request: Request, answer: bytes | int | BusError) -> None:
+        if isinstance(answer, bytes):
+            request.data(answer)
+            return
+        file = self._continued.pop(request, None)
+        if isinstance(answer, int):
+            request.written(answer)
+        else:
+            if file:
+                file.swallowed = answer
+            request.error(answer.errno)
 
     def _internal_error(self, call: str, client: Client) -> int:
         log.exception(

@@ -1,0 +1,50 @@
+"""Who makes a request: what the kernel tells of them, and what it does not."""
+
+import os
+from pathlib import Path
+
+import pyfuse3
+from pyfuse3 import RequestContext
+
+from futebus.core.channel import Channel
+from futebus.core.client import Access, Owner
+
+
+def owner(ctx: RequestContext) -> Owner:
+    """The user, group and process that a request comes from."""
+    return Owner(ctx.uid, ctx.gid, _process(ctx.pid))
+
+
+def _process(thread: int) -> int:
+    """The process that a thread belongs to: the kernel tells of threads, people know processes."""
+    try:
+        os.close(os.pidfd_open(thread))  # works for the first thread of a process only, whose ID is the process's
+    except OSError:
+        try:
+            status = Path(f"/proc/{thread}/status").read_text()
+            return int(status.partition("\nTgid:")[2].split(None, 1)[0])
+        except (OSError, ValueError, IndexError):  # it is gone, or of another PID namespace
+            pass
+    return thread
+
+
+def may_open(ctx: RequestContext, channel: Channel, access: Access) -> bool:
+    """Whether a channel's permission bits let the caller open it.
+
+    The kernel checks that by itself (default_permissions), unless it believes that it creates the file.
+    """
+    wanted = 4 * access.reads | 2 * access.writes
+    if ctx.uid == channel.uid:
+        granted = channel.mode >> 6
+    elif channel.gid == ctx.gid or channel.gid in _groups(ctx.pid):
+        granted = channel.mode >> 3
+    else:
+        granted = channel.mode
+    return ctx.uid == 0 or not wanted & ~granted
+
+
+def _groups(pid: int) -> set[int]:
+    try:
+        return pyfuse3.get_sup_groups(pid)
+    except (OSError, RuntimeError):  # the process is gone
+        return set()
