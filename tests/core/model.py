@@ -3,7 +3,6 @@
 Every call does what the real one of that name does and raises the same errors. `finished` collects how waiting calls end.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from futebus.core.errors import (
@@ -67,6 +66,8 @@ class NaiveClient:
     rbuf: bytes = b""
     reading: list[tuple[Token, int, int]] = field(default_factory=list)
     """Reads that wait: token, size and since when."""
+    collected: bytes = b""
+    """What the first of them has got so far, if it is a bulk read and takes more."""
     writing: tuple[Token, bytes, int] | None = None
     """The write that waits: token, data and since when."""
     is_armed: bool = False
@@ -139,6 +140,8 @@ class NaiveBus:
         self.is_down = False
         self.finished: list[tuple[Token, Ending]] = []
         self.now = 0
+        self.taken: dict[Token, bytes] = {}
+        """What the reads that waited have really got from the call being made."""
 
     # ------------------------------------------------------------------------------------------ opening
 
@@ -187,7 +190,7 @@ class NaiveBus:
     def tell_service(self, channel: NaiveChannel, text: str) -> None:
         master = channel.master
         if channel.letter == "S" and master is not None and master.reads:
-            self.arrive(master, [Message(text.encode(), is_control=True)])
+            self.arrive(master, Message(text.encode(), is_control=True))
 
     def unlink(self, name: bytes) -> None:
         channel = self.names.pop(name.lstrip(b"+"), None)
@@ -243,6 +246,10 @@ class NaiveBus:
         if self.is_down:
             client.wbuf = b""
             raise ShuttingDown
+        master = client.channel.master
+        if client.role == "slave" and (master is None or not master.reads):
+            client.wbuf = b""
+            raise NobodyReads
         taken = self.take_lines(client, data, is_next=False)
         if taken or not data:
             return taken
@@ -257,67 +264,38 @@ class NaiveBus:
         position = 0
         try:
             while position < len(data):
-                if b"\n" not in data[position:]:
+                end = data.find(b"\n", position) + 1
+                if not end:
                     if len(client.wbuf) + len(data) - position >= self.rules.max_message:
                         raise MessageTooLong
                     client.wbuf += data[position:]
                     return len(data)
-                if not client.wbuf and data[position : position + 1] == b"\n":
-                    position += 1
-                    continue
-                lines = self.lines_together(client.wbuf, data[position:])
-                begun = len(client.wbuf)
-                accepted = self.route(client, lines, is_next)
-                if accepted:
-                    client.wbuf = b""
-                    position += sum(map(len, lines[:accepted])) - begun
-                if accepted < len(lines):
+                line = client.wbuf + data[position:end]
+                if len(line) > self.rules.max_message:
+                    raise MessageTooLong
+                if line != b"\n" and not self.route(client, line, is_next):
                     return position
+                client.wbuf = b""
+                position = end
         except BusError:
             if not position:
                 client.wbuf = b""
                 raise
         return position
 
-    def lines_together(self, begun: bytes, data: bytes) -> list[bytes]:
-        """The lines that are routed at once: those in a row, but for the one that was begun in an earlier write."""
-        lines: list[bytes] = []
-        for line in data.split(b"\n")[:-1]:
-            message = begun + line + b"\n"
-            if len(message) > self.rules.max_message:
-                if not lines:
-                    raise MessageTooLong
-                break
-            if message == b"\n":
-                break
-            lines.append(message)
-            if begun:
-                break
-        return lines
-
-    def route(self, client: NaiveClient, lines: list[bytes], is_next: bool) -> int:
-        """How many lines are accepted. Raises what is wrong with the first."""
+    def route(self, client: NaiveClient, line: bytes, is_next: bool) -> bool:
+        """Whether a line is accepted; else it must wait. Raises what is wrong with it."""
         match client.channel.letter, client.role:
             case "U", "slave":
-                return self.to_master(client, lines, b"", is_next)
+                return self.to_master(client, line, b"", is_next)
             case "S", "slave":
-                return self.to_master(client, lines, b"{%x}" % client.id, is_next)
+                return self.to_master(client, line, b"{%x}" % client.id, is_next)
             case ("A", _) | ("S", "master"):
-                accepted = 0
-                for line in lines:
-                    try:
-                        self.to_address(client, line)
-                    except BusError:
-                        if not accepted:
-                            raise
-                        break
-                    accepted += 1
-                return accepted
+                self.to_address(client, line)
             case _:
-                self.to_all(client, lines)
-                for line in lines:
-                    self.count(client, line)
-                return len(lines)
+                self.to_all(client, line)
+                self.count(client, line)
+        return True
 
     def count(self, client: NaiveClient, line: bytes) -> None:
         client.sent += 1
@@ -325,17 +303,17 @@ class NaiveBus:
         client.channel.bytes_in += len(line)
         client.channel.mtime = self.now
 
-    def to_all(self, sender: NaiveClient, messages: Sequence[bytes]) -> None:
+    def to_all(self, sender: NaiveClient, message: bytes) -> None:
         for reader in sender.channel.clients:
             if reader.reads and reader is not sender and reader.role != "master":
-                self.arrive(reader, [Message(message) for message in messages])
+                self.arrive(reader, Message(message))
 
     def to_address(self, sender: NaiveClient, line: bytes) -> None:
         address, text = split_address(line)
         message = b"{%x}" % sender.id + text if sender.channel.letter == "A" else text
         if address == "*":
             if message != b"\n":
-                self.to_all(sender, [message])
+                self.to_all(sender, message)
         else:
             receivers = [client for client in sender.channel.clients if f"{client.id:x}" == address and client.role != "master"]
             if not receivers:
@@ -343,48 +321,34 @@ class NaiveBus:
             if not receivers[0].reads:
                 raise NobodyReads
             if message != b"\n":
-                self.arrive(receivers[0], [Message(message)])
+                self.arrive(receivers[0], Message(message))
         if message != b"\n":
             self.count(sender, line)
 
-    def to_master(self, sender: NaiveClient, lines: list[bytes], prefix: bytes, is_next: bool) -> int:
+    def to_master(self, sender: NaiveClient, line: bytes, prefix: bytes, is_next: bool) -> bool:
         channel = sender.channel
         master = channel.master
-        if master is None or not master.reads:
-            raise NobodyReads
-        accepted = 0
-        while accepted < len(lines):
-            # Those that fit come together.
-            fitting = []
-            waiting = [len(message.data) for message in master.counted]
-            if is_next or not channel.blocked:
-                for line in lines[accepted:]:
-                    size = len(prefix + line)
-                    if not self.fits(waiting, size):
-                        break
-                    fitting.append(line)
-                    waiting.append(size)
-            if not fitting:
-                sender.wants = len(prefix + lines[accepted])
-                sender.was_told = False
-                break
-            sender.wants = 0
-            for line in fitting:
-                self.count(sender, line)
-            accepted += len(fitting)
-            self.arrive(master, [Message(prefix + line) for line in fitting])
-        return accepted
+        assert master is not None
+        message = Message(prefix + line)
+        if (channel.blocked and not is_next) or not self.fits(master, len(message.data)):
+            sender.wants = len(message.data)
+            sender.was_told = False
+            return False
+        sender.wants = 0
+        self.count(sender, line)
+        self.arrive(master, message)
+        return True
 
-    def fits(self, waiting: list[int], size: int) -> bool:
-        """Whether a message finds a place behind others of these sizes; where none is, any does."""
+    def fits(self, client: NaiveClient, size: int) -> bool:
+        """Whether a message finds a place behind those that wait; where none does, any does."""
+        waiting = [len(message.data) for message in client.counted]
         return not waiting or (len(waiting) < self.rules.max_queue and sum(waiting) + size <= self.rules.max_queue_bytes)
 
-    def arrive(self, client: NaiveClient, messages: list[Message]) -> None:
-        client.rlist += messages
-        client.channel.copies += len(messages)
+    def arrive(self, client: NaiveClient, message: Message) -> None:
+        client.rlist.append(message)
+        client.channel.copies += 1
         while client.reading and client.has_something:
-            token, size, _ = client.reading.pop(0)
-            self.finished.append((token, self.take(client, size)))
+            self.serve(client)
         if client.role != "master":
             while len(client.rlist) > 1 and (
                 len(client.rlist) > self.rules.max_queue
@@ -393,6 +357,23 @@ class NaiveBus:
                 del client.rlist[0]
                 client.dropped += 1
                 client.channel.dropped += 1
+
+    def serve(self, client: NaiveClient) -> None:
+        """Hands something to the read that has waited longest.
+
+        A bulk read may end with the first message that comes, or take more that the same call brings: the contract does not
+        say, so that it takes here what it really has taken, if that can be.
+        """
+        token, size, _ = client.reading[0]
+        room = size - len(client.collected)
+        assert not client.collected or len(client.rlist[0].data) <= room, "a bulk read took more than fits"
+        client.collected += self.take(client, room)
+        taken = self.taken.get(token, b"")
+        if client.bulk and not client.rbuf and len(taken) > len(client.collected) and taken.startswith(client.collected):
+            return
+        self.finished.append((token, client.collected))
+        client.reading.pop(0)
+        client.collected = b""
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -477,9 +458,8 @@ class NaiveBus:
         master = client.channel.master
         if client.role != "slave" or master is None or not master.reads:
             return True
-        waiting = [len(message.data) for message in master.counted]
-        if client.channel.blocked or (waiting and not self.fits(waiting, 1)):
+        if client.channel.blocked or not self.fits(master, 1):
             return False
-        if not client.wants or self.fits(waiting, client.wants):
+        if not client.wants or self.fits(master, client.wants):
             return True
         return None if client.was_told else False

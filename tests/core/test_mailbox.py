@@ -73,6 +73,15 @@ def run(lines: list[bytes]) -> Run:
     return Run(b"".join(lines), len(lines))
 
 
+def put(mailbox: Mailbox, naive: Naive, lines: list[bytes]) -> None:
+    """Puts messages into the real one, which must say whether there is more to do: a reader to wake, or too many to drop."""
+    was_empty = not naive.rlist and not naive.rbuf
+    calls_for_more = mailbox.put(run(lines))
+    assert mailbox.was_empty is was_empty
+    is_over = mailbox.messages > naive.max_messages or mailbox.size > naive.max_size
+    assert calls_for_more or not (was_empty or is_over)
+
+
 def check(mailbox: Mailbox, naive: Naive) -> None:
     counted = naive.counted
     assert mailbox.messages == len(counted)
@@ -92,7 +101,7 @@ def test_a_client_s_mailbox_that_drops_the_oldest(
     mailbox, naive = Mailbox(*limits), Naive(*limits)
     for step in steps:
         if isinstance(step, list):
-            mailbox.put(run(step))
+            put(mailbox, naive, step)
             dropped = mailbox.drop_oldest()
             expected = 0
             for message in step:  # a run is dropped for as its messages would be one by one
@@ -116,7 +125,7 @@ def test_a_master_s_mailbox_that_takes_what_fits(
             expected = naive.fitting(step)
             assert fitting == (run(expected) if expected else None)
             if fitting:
-                mailbox.put(fitting)
+                put(mailbox, naive, expected)
                 naive.rlist += expected
         elif isinstance(step, bytes):
             mailbox.put_control(step)

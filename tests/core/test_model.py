@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from futebus.core import stat
 from futebus.core.bus import Bus
 from futebus.core.client import Access, Client, Effects, Owner
-from futebus.core.errors import BusError, MessageTooLong, NobodyReads, WouldBlock
+from futebus.core.errors import BusError, WouldBlock
 from futebus.core.limits import Limits
 
 from .model import LAST_ID, Ending, NaiveBus, NaiveChannel, NaiveClient, Rules, Token
@@ -32,6 +32,12 @@ PIECES = st.sampled_from([1000, 1000, 1000, 1000, 9, 3, 1])
 MOSTLY = st.sampled_from([True, True, True, False])
 MOSTLY_NOT = st.sampled_from([False, False, False, True])
 LINES = st.lists(st.tuples(st.sampled_from(ADDRESSES), st.sampled_from(BODIES)), min_size=1, max_size=6)
+# All to the same.
+SAME = st.builds(
+    lambda address, bodies: [(address, body) for body in bodies],
+    st.sampled_from(ADDRESSES),
+    st.lists(st.sampled_from(BODIES), min_size=2, max_size=6),
+)
 
 CONTROL = re.compile(rb"\{[0-9a-f]+:[oc]\}\n")
 
@@ -110,6 +116,7 @@ class BusMachine(RuleBasedStateMachine):
             result, effects = real()
         except BusError as error:
             result, effects = type(error), Effects(self.naive.now)
+        self.naive.taken = self.taken(effects)
         try:
             expected = naive()
         except BusError as error:
@@ -117,6 +124,10 @@ class BusMachine(RuleBasedStateMachine):
         assert result == expected
         self.compare(effects)
         return result
+
+    @staticmethod
+    def taken(effects: Effects) -> dict[Token, bytes]:
+        return {token: value for token, value in effects.finished if isinstance(token, tuple) and isinstance(value, bytes)}
 
     def compare(self, effects: Effects) -> None:
         endings: list[tuple[Token, Ending]] = []
@@ -225,6 +236,7 @@ class BusMachine(RuleBasedStateMachine):
             return
         assert not refusals
         self.keys += 1
+        self.naive.taken = self.taken(effects)
         naive = self.naive.create(self.keys, full_name, "r" in access, "w" in access, uid)
         self.real[naive] = client
         self.output[naive] = self.input[naive] = b""
@@ -262,7 +274,7 @@ class BusMachine(RuleBasedStateMachine):
         self.tokens.append((letter, client.key, len(self.tokens)))
         return self.tokens[-1]
 
-    @rule(index=INDEX, lines=st.just([]) | LINES, torn=st.booleans(), size=PIECES, waits=st.booleans(), stays=MOSTLY)
+    @rule(index=INDEX, lines=st.just([]) | LINES | SAME, torn=st.booleans(), size=PIECES, waits=st.booleans(), stays=MOSTLY)
     def write(self, index: int, lines: list[tuple[str, str]], torn: bool, size: int, waits: bool, stays: bool) -> None:
         self.write_as(self.pick(index, lambda client: client.writes and not client.writing), lines, torn, size, waits, stays)
 
@@ -288,9 +300,7 @@ class BusMachine(RuleBasedStateMachine):
         if torn:
             self.output[client] = self.output[client].removesuffix(b"\n")
         data = self.output[client][:size]
-        master = client.channel.master
-        if client.role == "slave" and (master is None or not master.reads) and not self.naive.is_down and client.writes:
-            self.write_in_vain(client, data)
+        if not data:
             return
         token = self.token(client, "w") if waits else None
         real = self.real[client]
@@ -303,20 +313,6 @@ class BusMachine(RuleBasedStateMachine):
             self.output[client] = self.output[client][result:]
         elif result not in (None, WouldBlock) or not stays:
             self.output[client] = b""
-
-    def write_in_vain(self, client: NaiveClient, data: bytes) -> None:
-        """A slave writes and nobody reads it. The contract is silent on what is no message yet, and on two errors at once."""
-        first, newline, _ = data.partition(b"\n")
-        self.output[client] = b""
-        if not newline or not client.wbuf + first:
-            return
-        self.begin()
-        client.wbuf = b""
-        try:
-            self.bus.write(self.real[client], data, self.naive.now, "never")
-        except (NobodyReads, MessageTooLong):
-            return
-        raise AssertionError("written to nobody")
 
     @rule(index=INDEX, size=st.sampled_from(SIZES), waits=st.booleans())
     def read(self, index: int, size: int, waits: bool) -> None:

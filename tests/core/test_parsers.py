@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from futebus.core import address
 from futebus.core.errors import BadAddress, NameTooLong, NoChannelType
+from futebus.core.framing import Run
 from futebus.core.kinds import KINDS, ROUTES, Role, parse_name
 
 HEX = b"0123456789abcdefABCDEF"
@@ -80,6 +81,78 @@ def test_split_against_a_naive_one(parts: list[bytes]) -> None:
             address.split(message)
     else:
         assert address.split(message) == expected
+
+
+SAME = [
+    ([b"{5}a"], 5, [b"a"]),
+    ([b"{5}a", b"{5}b", b"{5}cd"], 5, [b"a", b"b", b"cd"]),
+    ([b"{*}a", b"{*}b"], None, [b"a", b"b"]),
+    ([b"{5}{5}a", b"{5}{5}"], 5, [b"{5}a", b"{5}"]),
+    ([b"{5} ", b"{5}}"], 5, [b" ", b"}"]),
+]
+
+NOT_THE_SAME = [
+    [b"{5}"],
+    [b"{5}", b"{5}a"],
+    [b"{5}a", b"{5}"],
+    [b"{5}a", b"{5}", b"{5}b"],
+    [b"{5}a", b"{6}b"],
+    [b"{5}a", b"{*}b"],
+    [b"{*}a", b"{5}b"],
+    [b"{a}a", b"{A}b"],
+    [b"{5}a", b"{05}b"],
+    [b"{5}a", b"b"],
+    [b"{5}a", b"b{5}"],
+    [b"{5}a", b" {5}b"],
+    [b"{5}a", b"{5}b", b"c"],
+]
+
+
+def run(lines: list[bytes]) -> Run:
+    return Run(b"".join(line + b"\n" for line in lines), len(lines))
+
+
+@pytest.mark.parametrize(("lines", "client_id", "texts"), SAME)
+def test_an_address_is_taken_off_all_messages_that_have_the_same(
+    lines: list[bytes], client_id: int | None, texts: list[bytes]
+) -> None:
+    assert address.split_run(run(lines)) == (client_id, run(texts).data)
+
+
+@pytest.mark.parametrize("lines", NOT_THE_SAME)
+def test_messages_with_other_addresses_or_no_text_are_for_looking_at_one_by_one(lines: list[bytes]) -> None:
+    assert address.split_run(run(lines)) is None
+
+
+@pytest.mark.parametrize("lines", [[b"a"], [b"a", b"{5}b"], [b"{5:o}", b"{5}b"], [b" {5}a", b"{5}b"]])
+def test_the_first_message_must_have_an_address(lines: list[bytes]) -> None:
+    with pytest.raises(BadAddress):
+        address.split_run(run(lines))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"{5}", b"{5}", b"{5}", b"{*}", b"{05}", b""]), st.sampled_from([b"a", b"b{5}", b"{5}", b""])),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_split_run_against_a_naive_one(parts: list[tuple[bytes, bytes]]) -> None:
+    lines = [line for written, text in parts if (line := written + text)]
+    if not lines:
+        return
+    split = [naive_split(line) for line in lines]
+    if split[0] is None:
+        with pytest.raises(BadAddress):
+            address.split_run(run(lines))
+        return
+    client_id = split[0][0]
+    texts = [found[1] for found in split if found]
+    prefix = lines[0].removesuffix(texts[0])
+    if all(texts) and all(line.startswith(prefix) for line in lines):
+        assert address.split_run(run(lines)) == (client_id, run(texts).data)
+    else:
+        assert address.split_run(run(lines)) is None
 
 
 @given(st.integers(0, 0xFFFF_FFFF), st.binary(max_size=8))

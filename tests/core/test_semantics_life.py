@@ -175,7 +175,7 @@ def test_a_slave_that_goes_leaves_the_channel(name: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_MASTER)
-@pytest.mark.parametrize("data", [b"x\n", b"x\ny\n", b"x\ny", b"x"])
+@pytest.mark.parametrize("data", [b"x\n", b"x\ny\n", b"x\ny", b"x", b"\n"])
 def test_slaves_of_a_dead_channel_cannot_write(name: bytes, data: bytes) -> None:
     bus = Driver()
     master = bus.create(b"." + name)

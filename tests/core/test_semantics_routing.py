@@ -140,8 +140,10 @@ def test_a_master_that_does_not_read_gets_nothing(kind: str) -> None:
     bus = Driver()
     clients = join(bus, kind, (WO, RW, WO))
     for slave in (clients[2], clients[3]):
-        with pytest.raises(NobodyReads):
-            bus.write(slave, b"hi\n")
+        for data in (b"hi\n", b"half", b"\n"):
+            with pytest.raises(NobodyReads):
+                bus.write(slave, data)
+        assert not slave.wbuf.partial
     bus.write(clients[1], b"{*}hi\n")
     assert len(bus.read_all(clients[2])) == 1
 

@@ -199,6 +199,14 @@ def test_channels_without_name_are_told_apart() -> None:
     assert record.named_channels == 2
 
 
+def test_of_the_channels_that_share_a_name_the_oldest_is_first() -> None:
+    bus = Driver()
+    for mode in range(8):
+        bus.create(b"B_x", mode=mode)
+        bus.unlink(b"B_x")
+    assert [channel.mode for channel in taken(bus).channels] == list(range(8))
+
+
 def test_channels_without_clients_are_shown_while_they_have_a_name() -> None:
     bus = Driver()
     bus.close(bus.create(b"B_x"))

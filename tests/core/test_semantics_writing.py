@@ -86,6 +86,11 @@ ADDRESSED: dict[str, tuple[list[Step], list[bytes]]] = {
         [(b"{2}a\nb\n{2}c\n", 5), (b"b\n{2}c\n", BadAddress), (b"{2}c\n", 5)],
         [b"{1}a\n", b"{1}c\n"],
     ),
+    "lines to the same": ([(b"{2}a\n{2}b\n{2}{2}\n", 17)], [b"{1}a\n", b"{1}b\n", b"{1}{2}\n"]),
+    "lines to the same, some without text": ([(b"{2}a\n{2}\n{2}b\n{2}\n", 18)], [b"{1}a\n", b"{1}\n", b"{1}b\n", b"{1}\n"]),
+    "lines to the same in other letters": ([(b"{2}a\n{02}b\n{*}c\n", 16)], [b"{1}a\n", b"{1}b\n", b"{1}c\n"]),
+    "lines to nobody": ([(b"{9}a\n{9}b\n", NoSuchClient), (b"{2}c\n", 5)], [b"{1}c\n"]),
+    "lines to somebody who does not read": ([(b"{3}a\n{3}b\n", NobodyReads), (b"{2}c\n", 5)], [b"{1}c\n"]),
     "a line, then nobody": ([(b"{2}a\n{9}\n", 5), (b"{9}\n", NoSuchClient)], [b"{1}a\n"]),
     "a line, then somebody who does not read": ([(b"{2}a\n{3}\n", 5), (b"{3}\n", NobodyReads)], [b"{1}a\n"]),
     "empty messages need no address": ([(b"\n\n{2}a\n\n", 8)], [b"{1}a\n"]),
@@ -101,6 +106,29 @@ def test_writes_on_an_addressed_channel(steps: list[Step], messages: list[bytes]
     play(bus, steps, writer)
     assert bus.read_all(reader) == messages
     assert writer.sent == writer.channel.messages_in == len(messages)
+
+
+SERVED: dict[str, tuple[list[Step], list[bytes], int]] = {
+    "lines": ([(b"{2}a\n{*}b\n", 10)], [b"a\n", b"b\n"], 2),
+    "lines to the same": ([(b"{2}a\n{2}b\n{2}c\n", 15)], [b"a\n", b"b\n", b"c\n"], 3),
+    "lines to all": ([(b"{*}a\n{*}b\n{*}c\n", 15)], [b"a\n", b"b\n", b"c\n"], 3),
+    "empty messages": ([(b"{2}\n", 4), (b"{*}\n", 4), (b"{2}\n{2}\n{*}\n", 12)], [], 0),
+    "an empty message first": ([(b"{2}\n{2}a\n", 9)], [b"a\n"], 1),
+    "an empty message between": ([(b"{2}a\n{2}\n{2}b\n", 14)], [b"a\n", b"b\n"], 2),
+    "an empty message last": ([(b"{*}a\n{*}\n", 9)], [b"a\n"], 1),
+    "an empty message, then nobody": ([(b"{2}\n{9}\n", 4), (b"{9}\n", NoSuchClient)], [], 0),
+    "an empty message, then a bad address": ([(b"{2}\nb\n", 4), (b"b\n", BadAddress)], [], 0),
+    "lines to nobody": ([(b"{9}a\n{9}b\n", NoSuchClient)], [], 0),
+}
+
+
+@pytest.mark.parametrize(("steps", "messages", "count"), SERVED.values(), ids=SERVED.keys())
+def test_writes_of_a_service_s_master(steps: list[Step], messages: list[bytes], count: int) -> None:
+    bus = Driver(Limits(max_message=MAX))
+    master, slave = bus.create(b".S_x"), bus.create(b"S_x")
+    play(bus, steps, master)
+    assert bus.read_all(slave) == messages
+    assert master.sent == master.channel.messages_in == count
 
 
 FULL: dict[str, tuple[list[Step], list[bytes], list[Step], list[bytes]]] = {
