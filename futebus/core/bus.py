@@ -225,7 +225,8 @@ class Bus:
         taken = 0
         try:
             while taken < len(data):
-                run, stop = wbuf.next_run(data, taken)
+                # What the master has no place for need not be looked at: it will be written again.
+                run, stop = wbuf.next_run(data, taken, channel.room if client.may_wait else None)
                 if run is not None:
                     accepted = channel.send(client, run, effects, is_next=is_next)
                     if accepted < len(run.data):

@@ -142,6 +142,11 @@ class Channel:
             sender.wbuf.drop()
             raise NobodyReads("the channel has no master that reads")
 
+    @property
+    def room(self) -> int:
+        """How many bytes the master has place for."""
+        return self.master.mailbox.room if self.master else 0
+
     def _accept(self, sender: Client, run: Run, effects: Effects) -> int:
         size = len(run.data)
         self.mtime = effects.now

@@ -37,7 +37,7 @@ class WriteBuffer:
         self._max_message = max_message
         self.partial = bytearray()
 
-    def next_run(self, data: bytes, start: int) -> tuple[Run | None, int]:
+    def next_run(self, data: bytes, start: int, room: int | None = None) -> tuple[Run | None, int]:
         r"""Finds the next whole messages in what a client writes.
 
         The first of them may have begun in an earlier call: then the run is that one message. The partial message itself is
@@ -47,6 +47,7 @@ class WriteBuffer:
         Args:
             data: what the client writes.
             start: where in it to look, below `len(data)`.
+            room: how many bytes of messages are of use, if that is bounded; the first message is found whatever its length.
 
         Returns:
             The run, and where in `data` it ends. Without a run, what lies up to there was empty messages, or it was the
@@ -70,7 +71,8 @@ class WriteBuffer:
             while first < len(data) and data[first] == 0x0A:
                 first += 1
             return None, first
-        stop = data.rfind(b"\n") + 1
+        end = len(data) if room is None else start + room
+        stop = data.rfind(b"\n", first, end) + 1 or first + 1
         if gap := _EMPTY_MESSAGE(data, first, stop):
             stop = gap.start() + 1
         if stop - start > self._max_message:

@@ -44,6 +44,11 @@ class Mailbox:
         """Whether not even a message of one byte would fit."""
         return self.messages >= self._max_messages or self.size >= self._max_size
 
+    @property
+    def room(self) -> int:
+        """How many bytes are free."""
+        return max(self._max_size - self.size, 0)
+
     def fits(self, size: int) -> bool:
         """Whether a message of `size` bytes fits. An empty rlist takes a message of any size."""
         return not self.messages or (self.messages < self._max_messages and self.size + size <= self._max_size)
@@ -52,14 +57,14 @@ class Mailbox:
         """The first messages of `run`, as many as fit; None if not even one does."""
         data, count = run
         free = self._max_messages - self.messages
-        space = self._max_size - self.size
+        space = self.room
         if count <= free and len(data) <= space:
             return run
         if free <= 0:
             return None
         stop = length_of(data, free) if count > free else len(data)
         if stop > space:
-            stop = data.rfind(b"\n", 0, max(space, 0)) + 1
+            stop = data.rfind(b"\n", 0, space) + 1
             if not stop and not self.messages:
                 stop = data.find(b"\n") + 1
         if not stop:
