@@ -15,23 +15,37 @@ HERE = Path(__file__).parent
 PATIENCE = 15.0
 
 
-class Daemon:
+class Process:
+    """A server, and what it has cost so far."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+
+    def _status(self, key: str) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith(key + ":"))
+        return int(line.split()[1]) * 1024
+
+    def memory(self) -> int:
+        """Resident memory, in bytes."""
+        return self._status("VmRSS")
+
+    def peak(self) -> int:
+        """The most resident memory it has had, in bytes."""
+        return self._status("VmHWM")
+
+    def cpu(self) -> float:
+        """Processor time so far, in seconds, of all its threads."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Daemon(Process):
     """A mounted file system and the process that serves it."""
 
     def __init__(self, directory: Path, process: "subprocess.Popen[bytes]") -> None:
+        super().__init__(process)
         self.directory = directory
-        self.process = process
-
-    def memory(self) -> int:
-        """Resident memory of the process, in bytes."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-        return int(line.split()[1]) * 1024
-
-    def cpu(self) -> float:
-        """Processor time of the process so far, in seconds."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _is_mounted(directory: Path) -> bool:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from .errors import MessageTooLong
 
-
 # Three times as fast as bytes.find, which cannot look for two bytes with memchr.
 _EMPTY_MESSAGE = re.compile(rb"\n\n").search
 

@@ -2,7 +2,11 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+# Helpers that assert: so that they say as much as a test does.
+pytest.register_assert_rewrite("tests.core.driver", "tests.core.model", "tests.core.polling", "tests.core.twins")
 
 settings.register_profile(
     "futebus",

@@ -20,6 +20,11 @@ Ending = bytes | int | type[BusError]
 """How a call that waited ended: what it read, how many bytes it wrote, or the kind of its error."""
 
 
+def text(message: bytes) -> str:
+    """A message without the address before it and its newline."""
+    return message.rpartition(b"}")[2].decode().rstrip("\n")
+
+
 class Driver:
     """Calls a bus. What the calls cause besides their answers is collected for `ended` and `woken`."""
 

@@ -12,7 +12,7 @@ MODULES = sorted(Path(futebus.core.__file__).parent.glob("*.py"))
 
 FORBIDDEN = {
     "asyncio", "concurrent", "fcntl", "io", "logging", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
-    "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "sys", "tempfile", "threading", "time",
+    "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time",
 }  # fmt: skip
 
 

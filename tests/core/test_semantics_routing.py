@@ -15,7 +15,8 @@ def join(bus: Driver, kind: str, accesses: tuple[Access, ...]) -> dict[int, Clie
     names = [first, *[f"{kind}_x"] * (len(accesses) - 1)]
     clients = [bus.create(name.encode(), access) for name, access in zip(names, accesses, strict=True)]
     assert [client.id for client in clients] == list(range(1, len(clients) + 1))
-    bus.read_all(clients[0]) if accesses[0].reads else None
+    if accesses[0].reads:
+        bus.read_all(clients[0])
     return {client.id: client for client in clients}
 
 
