@@ -53,6 +53,7 @@ ROOT_ATTR_TIMEOUT = 1.0
 """Seconds for which the kernel may believe the directory's attributes. It asks for them on every path walk, and what it changes
 itself it knows at once; only a time stamp that moves when a master closes can be seen that much too late."""
 
+BLOCK, BULK_BLOCK = 4096, 128 * 1024
 PROTECTED_REGULAR = Path("/proc/sys/fs/protected_regular")
 STAT_MODE = stat.S_IFREG | 0o444
 _ACCESS = {
@@ -176,14 +177,16 @@ class Directory(pyfuse3.Operations):
         entry.entry_timeout = entry.attr_timeout = 0
         return entry
 
-    def _channel_attributes(self, channel: Channel, node: Node | None = None) -> EntryAttributes:
-        """A channel's attributes; with `node`, as an entry of that id, whose st_ino travels in st_rdev (see hooks.c)."""
+    def _channel_attributes(self, node: Node, *, as_entry: bool) -> EntryAttributes:
+        """A channel's attributes; as a directory's entry, they carry the node id too, and st_ino in st_rdev (see hooks.c)."""
+        channel = node.channel
         entry = EntryAttributes()
-        if node is None:
-            entry.st_ino = channel.number
-        else:
+        entry.st_ino = channel.number
+        if as_entry:
             entry.st_ino = node.number
             entry.st_rdev = channel.number
+        # What C programs take for the size of their buffers: many messages a read, where that is wanted.
+        entry.st_blksize = BULK_BLOCK if node.bulk else BLOCK
         entry.st_mode = stat.S_IFREG | channel.mode
         entry.st_nlink = int(channel.is_named)
         entry.st_uid, entry.st_gid = channel.uid, channel.gid
@@ -201,7 +204,7 @@ class Directory(pyfuse3.Operations):
             return self._root_attributes()
         if inode == nodes.STAT:
             return self._stat_attributes()
-        return self._channel_attributes(self.nodes[inode].channel)
+        return self._channel_attributes(self.nodes[inode], as_entry=False)
 
     @answered
     async def setattr(
@@ -228,7 +231,7 @@ class Directory(pyfuse3.Operations):
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
         limits = self._bus.limits
         data = StatvfsData()
-        data.f_bsize = data.f_frsize = 4096
+        data.f_bsize = data.f_frsize = BLOCK
         data.f_files = limits.max_channels
         data.f_ffree = data.f_favail = max(limits.max_channels - len(self._bus.channels), 0)
         data.f_namemax = MAX_NAME
@@ -248,7 +251,7 @@ class Directory(pyfuse3.Operations):
             channel, bulk = self._bus.look_up(name)
         except NoSuchName as error:  # by far the commonest refusal: not worth a log line
             raise FUSEError(error.errno) from None
-        return self._channel_attributes(channel, self.nodes.offer(channel, bulk, ctx.pid))
+        return self._channel_attributes(self.nodes.offer(channel, bulk, ctx.pid), as_entry=True)
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for number, count in inode_list:
@@ -282,7 +285,7 @@ class Directory(pyfuse3.Operations):
                 if not channel.is_named:
                     continue
                 node = self.nodes.offer(channel, bulk=False, thread=0)
-                entry = self._channel_attributes(channel, node)
+                entry = self._channel_attributes(node, as_entry=True)
             elif name == kinds.STAT:
                 entry = self._stat_attributes()
             else:
@@ -338,7 +341,7 @@ class Directory(pyfuse3.Operations):
         self.nodes.open(node, ctx.pid, client.may_wait)
         handle = self._calls.add(OpenChannel(client, node.number))
         self._calls.settle(effects)
-        return _stream(handle), self._channel_attributes(client.channel, node)
+        return _stream(handle), self._channel_attributes(node, as_entry=True)
 
     def _check_overtaken(self, name: bytes, access: Access, ctx: RequestContext) -> None:
         """The kernel asks to create what somebody has created since it looked: then it has checked no permission bits."""

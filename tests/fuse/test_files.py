@@ -204,6 +204,15 @@ def test_bulk_reads_many_messages_and_a_plain_read_one(bus: Mount) -> None:
         os.close(descriptor)
 
 
+def test_c_programs_read_in_bulk_with_large_buffers(bus: Mount) -> None:
+    bus.touch("B_x")
+    assert (bus / "B_x").stat().st_blksize == 4096
+    assert (bus / "+B_x").stat().st_blksize == 131072
+    descriptor = os.open(bus / "+B_x", os.O_RDONLY)
+    assert os.fstat(descriptor).st_blksize == 131072
+    os.close(descriptor)
+
+
 def test_a_bus_mounted_for_bulk_reads_so_by_any_name(mounting: Mounting) -> None:
     bus = mounting("bulk")
     reader = os.open(bus / "B_x", os.O_RDONLY | os.O_CREAT)
