@@ -49,7 +49,8 @@
 #define LINGER_MS 1
 
 static PyObject *on_read, *on_write, *on_interrupt;
-static int session_hooked; /* fuse_session_new was reached */
+static int session_hooked;                       /* fuse_session_new was reached */
+static struct fuse_session *nonblocking_session; /* whose descriptor is non-blocking */
 
 /* ---------------------------------------------------------------------------------------------- requests */
 
@@ -358,19 +359,18 @@ static int linger(int fd)
 INTERPOSED int fuse_session_receive_buf(struct fuse_session *se, struct fuse_buf *buf)
 {
     static int (*next)(struct fuse_session *, struct fuse_buf *);
-    static struct fuse_session *nonblocking;
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "fuse_session_receive_buf");
     if (!next)
         return -ENOSYS;
     int fd = fuse_session_fd(se);
-    if (nonblocking != se) {
+    if (nonblocking_session != se) {
         /* A request can be withdrawn (its caller was killed) between poll and read. A blocking read would then stop the whole
          * process until the next request. */
         int flags = fcntl(fd, F_GETFL);
         if (flags >= 0)
             fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-        nonblocking = se;
+        nonblocking_session = se;
     }
     struct timespec begin;
     clock_gettime(CLOCK_MONOTONIC, &begin);
@@ -497,6 +497,7 @@ static PyObject *hooks_install(PyObject *module, PyObject *args, PyObject *keywo
     if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOO", names, &read, &write, &interrupt))
         return NULL;
     session_hooked = 0;
+    nonblocking_session = NULL;
     Py_INCREF(read);
     Py_INCREF(write);
     Py_INCREF(interrupt);
