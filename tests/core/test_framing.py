@@ -97,6 +97,35 @@ def test_what_lies_before_the_start_is_not_looked_at(text: bytes) -> None:
         assert (run, stop - len(before)) == (expected, expected_stop)
 
 
+@pytest.mark.parametrize(
+    ("room", "run", "stop"),
+    [
+        (None, Run(b"a\nbc\ndef\n", 3), 9),
+        (100, Run(b"a\nbc\ndef\n", 3), 9),
+        (9, Run(b"a\nbc\ndef\n", 3), 9),
+        (8, Run(b"a\nbc\n", 2), 5),
+        (5, Run(b"a\nbc\n", 2), 5),
+        (4, Run(b"a\n", 1), 2),
+        (2, Run(b"a\n", 1), 2),
+        # The first is found even where there is no room: it may wait, or be too long.
+        (1, Run(b"a\n", 1), 2),
+        (0, Run(b"a\n", 1), 2),
+    ],
+)
+@pytest.mark.parametrize("before", [b"", b"xyz\n"])
+def test_a_run_ends_where_the_room_does(room: int | None, run: Run, stop: int, before: bytes) -> None:
+    found, end = WriteBuffer(MAX).next_run(before + b"a\nbc\ndef\n\nx\n", len(before), room)
+    assert (found, end - len(before)) == (run, stop)
+
+
+@pytest.mark.parametrize("room", [0, 1, 100])
+def test_too_long_is_too_long_whatever_the_room(room: int) -> None:
+    buffer = WriteBuffer(MAX)
+    with pytest.raises(MessageTooLong):
+        buffer.next_run(b"12345678\n", 0, room)
+    assert buffer.next_run(b"1\n12345678\n", 0, room) == (Run(b"1\n", 1), 2)
+
+
 def test_messages_in_a_row_stay_one_run() -> None:
     assert WriteBuffer(MAX).next_run(b"a\nbc\ndef\ngh", 0) == (Run(b"a\nbc\ndef\n", 3), 9)
     # Longer than one message may be, all together.
@@ -198,21 +227,22 @@ CHUNKS = st.lists(
 )
 
 
-@given(CHUNKS)
-def test_arbitrary_chunks_against_a_naive_reader(chunks: list[bytes]) -> None:
+@given(CHUNKS, st.none() | st.integers(0, 30))
+def test_arbitrary_chunks_against_a_naive_reader(chunks: list[bytes], room: int | None) -> None:
     buffer = WriteBuffer(MAX)
     events: list[bytes | None] = []
     for chunk in chunks:
         start = 0
         while start < len(chunk):
             try:
-                run, start = buffer.next_run(chunk, start)
+                run, start = buffer.next_run(chunk, start, room)
             except MessageTooLong:
                 events.append(None)
                 buffer.drop()
                 break
             if run:
                 buffer.finish()
+                assert room is None or len(run.data) <= room or run.messages == 1
                 events += [line + b"\n" for line in run.data.split(b"\n")[:-1]]
     assert events == naive(chunks)
 

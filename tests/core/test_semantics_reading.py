@@ -152,6 +152,37 @@ def test_a_bulk_read_that_waits_takes_what_comes_together() -> None:
     assert bus.ended() == [("r", b"a\nb\n"), ("s", b"c\n")]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "written", "got"),
+    [
+        (b".U_x", b"+U_x", b"a\nb\nc\n", b"a\nb\nc\n"),
+        (b"A_x", b"+A_x", b"{*}a\n{*}b\n{*}c\n", b"{1}a\n{1}b\n{1}c\n"),
+        (b"A_x", b"+A_x", b"{2}a\n{2}b\n{2}c\n", b"{1}a\n{1}b\n{1}c\n"),
+        (b".S_x", b"+S_x", b"{2}a\n{2}b\n{2}c\n", b"a\nb\nc\n"),
+        (b"B_x", b"+B_x", b"a\nb\nc\n", b"a\nb\nc\n"),
+    ],
+)
+def test_a_bulk_read_that_waits_takes_what_comes_together_from_anybody(
+    first: bytes, second: bytes, written: bytes, got: bytes
+) -> None:
+    bus = Driver()
+    writer, reader = bus.create(first), bus.create(second)
+    bus.start_read(reader, "r")
+    bus.write(writer, written)
+    assert bus.ended() == [("r", got)]
+
+
+@pytest.mark.parametrize(("name", "expected"), [(b"U_x", b"a\nb\nc\n"), (b"S_x", b"{2}a\n{2}b\n{2}c\n")], ids=["U", "S"])
+def test_a_master_s_bulk_read_that_waits_takes_what_comes_together(name: bytes, expected: bytes) -> None:
+    bus = Driver()
+    master = bus.create(b"+." + name)
+    slave = bus.open(name)
+    bus.read_all(master)
+    bus.start_read(master, "r")
+    bus.write(slave, b"a\nb\nc\n")
+    assert bus.ended() == [("r", expected)]
+
+
 def test_every_reader_s_wait_ends() -> None:
     bus = Driver()
     writer = bus.create(b"B_x")
