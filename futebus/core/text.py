@@ -16,6 +16,8 @@ def _escape_character(character: str) -> str:
         return f"\\x{ord(character) - 0xDC00:02x}"
     if character.isprintable() and character != "\\":
         return character
+    if "\x80" <= character <= "\xff":  # Python would write it like a stray byte
+        return f"\\u{ord(character):04x}"
     return character.encode("unicode_escape").decode("ascii")
 
 
@@ -32,7 +34,7 @@ def size(count: int) -> str:
 
 
 def duration(nanoseconds: int) -> str:
-    """A time span: `0s`, `0.3s`, `12s`, `3m12s`, `5h02m`, `3d04h`."""
+    """A time span: `0.3s`, `12s`, `3m12s`, `5h02m`, `3d04h`."""
     seconds = max(nanoseconds, 0) / 1e9
     if seconds < 9.95:
         return f"{seconds:.1f}s"
