@@ -1,12 +1,40 @@
 """The command scripts/bench."""
 
 import argparse
+import contextlib
 import json
+import platform
 import resource
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
-from . import latency, readers
+from . import bulk, collect, grow, plot, readers, round_trip, shell, single, targets
+from .figures import Row, as_json, render
+
+DEADLINE = 120
+"""Seconds that one row may take by default before it is given up; more rounds have more."""
+ROUNDS = 3
+ALIASES = {"latency": "round-trip"}
+Show = Callable[[str], None]
+Bench = Callable[[int, Show], tuple[Row, ...]]
+
+BENCHES: dict[tuple[str, ...], Bench] = {
+    # These two are quick, and depend much on which processor the kernel puts whom on: so more of them.
+    ("round-trip",): lambda rounds, show: (round_trip.run(3 * rounds, show),),
+    ("single",): lambda rounds, show: (single.run(2 * rounds, show),),
+    ("shell",): lambda rounds, show: (shell.run(rounds, show),),
+    ("bulk", "cost"): bulk.run,
+    ("collect",): lambda rounds, show: (collect.run(rounds, show),),
+    ("grow",): lambda rounds, show: (grow.run(rounds, show),),
+    ("readers",): lambda rounds, show: (readers.run(rounds, show),),
+}
+"""The rows that one measurement gives, and the measurement."""
+ROWS = [row for rows in BENCHES for row in rows]
 
 
 def show(words: str) -> None:
@@ -15,31 +43,103 @@ def show(words: str) -> None:
         print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
 
 
+def _late(number: int, frame: FrameType | None) -> None:
+    raise TimeoutError("took too long")
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+@contextlib.contextmanager
+def deadline(seconds: int) -> Iterator[None]:
+    """Raises TimeoutError in whatever still runs after so long; no call on a bus resists a signal."""
+    signal.signal(signal.SIGALRM, _late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def _rows(words: str) -> list[str]:
+    rows = [ALIASES.get(word, word) for word in words.split(",")]
+    for row in rows:
+        if row not in ROWS:
+            raise argparse.ArgumentTypeError(f"no row {row!r}; there are {', '.join(ROWS)}")
+    return rows
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description="Measures futebus beside what one could use instead, and what is under it.",
+        epilog=f"The rows are {', '.join(ROWS)}; `latency` is another name of `round-trip`.",
+    )
+    parser.add_argument("row", nargs="*", type=_rows, help="measure this row only")
+    parser.add_argument("--only", type=_rows, metavar="ROW[,ROW...]", help="measure these rows only")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=ROUNDS,
+        help=f"how often all is measured in turn ({ROUNDS}); what is quick and varies, twice or thrice that",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every value to FILE")
+    parser.add_argument("--plot", type=Path, metavar="DIR", help="draw bulk.svg and round-trip.svg there")
+    given = parser.parse_args()
+    if given.rounds < 1:
+        parser.error("--rounds begins at 1")
+    given.rows = [row for rows in given.row for row in rows] + (given.only or []) or ROWS
+    return given
+
+
+def measure(wanted: list[str], rounds: int) -> list[Row]:
+    """Measures the rows that are wanted and prints each when it is there. What fails is said, and the others go on."""
+    done = []
+    for keys, bench in BENCHES.items():
+        if not set(keys) & set(wanted):
+            continue
+        try:
+            with deadline(DEADLINE * max(1, rounds // ROUNDS)):
+                # The cost is that of the 1-reader case, so for it alone there is no need of the others.
+                rows = bulk.run(rounds, show, (1,)) if keys[0] == "bulk" not in wanted else bench(rounds, show)
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            rows = tuple(Row(key, f"{key}: not measured", notes=[f"{type(error).__name__}: {error}"]) for key in keys)
+        show("")
+        for row in rows:
+            if row.key in wanted:
+                print(render(row), end="\n\n", flush=True)
+                done.append(row)
+    return done
+
+
 def main() -> int:
     """Runs what the command line asks for."""
-    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures futebus beside what is under it.")
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    round_trip = kinds.add_parser("latency", help="the round trip of a line, beside bare pyfuse3, bare libfuse and FIFOs")
-    round_trip.add_argument("--rounds", type=int, default=7, help="how often all are measured in turn (7)")
-    round_trip.add_argument("--count", type=int, default=3000, help="round trips in each (3000)")
-    round_trip.add_argument("--json", type=Path, metavar="FILE", help="write the medians of all rounds to FILE, in microseconds")
-    blocked = kinds.add_parser("readers", help="memory of many blocked readers")
-    blocked.add_argument("--count", type=int, default=5000, help="how many (5000)")
-    given = parser.parse_args()
-    if given.count < 1 or getattr(given, "rounds", 1) < 1:
-        parser.error("counts begin at 1")
+    given = arguments()
+    signal.signal(signal.SIGTERM, _end)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if given.kind == "latency":
-        results = latency.run(given.rounds, given.count, show)
-        show("")
-        print(latency.report(results))
-        if given.json:
-            given.json.write_text(json.dumps(results, indent=2) + "\n")
-    else:
-        print(readers.run(given.count))
+    begin = time.monotonic()
+    rows = measure(given.rows, given.rounds)
+    print(targets.render(rows))
+    if given.json:
+        document = {
+            "machine": {"system": f"{platform.system()} {platform.release()}", "python": platform.python_version()},
+            "seconds": round(time.monotonic() - begin),
+            "rounds": given.rounds,
+            "rows": {row.key: as_json(row) for row in rows},
+            "targets": targets.as_json(rows),
+        }
+        given.json.write_text(json.dumps(document, indent=2) + "\n")
+    if given.plot:
+        plot.draw(rows, given.plot)
+    print(f"{time.monotonic() - begin:.0f} s, {given.rounds} rounds")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,7 +61,7 @@ def _mounted(*command: str | Path) -> Iterator[Daemon]:
         while not _is_mounted(directory):
             if process.poll() is not None or time.monotonic() > end:
                 process.kill()
-                raise SystemExit(f"bench: {command[0]} does not mount: {process.communicate()[1].decode().strip()}")
+                raise RuntimeError(f"{command[0]} does not mount: {process.communicate()[1].decode().strip()}")
             time.sleep(0.005)
         yield Daemon(directory, process)
     finally:
@@ -88,15 +87,17 @@ def bare_pyfuse3() -> contextlib.AbstractContextManager[Daemon]:
 
 
 @contextmanager
+def compiled(source: str, *flags: str) -> Iterator[Path]:
+    """A program made from a C file of this directory, for as long as the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="futebus-bench-") as build:
+        program = Path(build) / "program"
+        subprocess.run(["gcc", "-O2", "-pthread", str(HERE / source), "-o", str(program), *flags], check=True)
+        yield program
+
+
+@contextmanager
 def bare_libfuse() -> Iterator[Daemon]:
     """A libfuse file system in C whose handlers return constants."""
-    flags = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    build = Path(tempfile.mkdtemp(prefix="futebus-bench-"))
-    try:
-        subprocess.run(["gcc", "-O2", str(HERE / "bare_libfuse.c"), "-o", str(build / "bare"), *flags], check=True)
-        with _mounted(build / "bare", "-f", "-s") as daemon:
-            yield daemon
-    finally:
-        shutil.rmtree(build)
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=True).stdout
+    with compiled("bare_libfuse.c", *flags.split()) as program, _mounted(program, "-f", "-s") as daemon:
+        yield daemon

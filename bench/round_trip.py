@@ -14,8 +14,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from . import peers
+from .figures import Figure, Row
 
 LINE = b"ping\n"
+COUNT = 1500
+"""Round trips in each round."""
 Pair = tuple[int, int]
 
 
@@ -61,12 +64,8 @@ def fifos(directory: Path) -> tuple[Pair, Pair]:
     return (back, there), (there, back)
 
 
-def run(rounds: int, count: int, show: Callable[[str], None]) -> dict[str, list[float]]:
-    """Measures all side by side.
-
-    Returns:
-        For each, the median round trip of every round, in microseconds.
-    """
+def run(rounds: int, show: Callable[[str], None]) -> Row:
+    """Measures all side by side, each value a median of COUNT round trips."""
     with ExitStack() as stack:
         bus = stack.enter_context(peers.futebus())
         pyfuse3 = stack.enter_context(peers.bare_pyfuse3())
@@ -78,26 +77,24 @@ def run(rounds: int, count: int, show: Callable[[str], None]) -> dict[str, list[
         for descriptor in (one, two, bare, bare_c, *here):
             stack.callback(os.close, descriptor)
         measurements: dict[str, Callable[[], list[float]]] = {
-            "futebus, a B channel": lambda: ping_pong((one, one), (two, two), count),
-            "bare pyfuse3, constant answers": lambda: four_requests(bare, count),
-            "bare libfuse in C, constant answers": lambda: four_requests(bare_c, count),
-            "a pair of FIFOs": lambda: ping_pong(here, there, count),
+            "futebus": lambda: ping_pong((one, one), (two, two), COUNT),
+            "bare pyfuse3": lambda: four_requests(bare, COUNT),
+            "bare libfuse in C": lambda: four_requests(bare_c, COUNT),
+            "pair of FIFOs": lambda: ping_pong(here, there, COUNT),
         }
         results: dict[str, list[float]] = {name: [] for name in measurements}
         for round_ in range(rounds + 1):
-            show(f"round {round_} of {rounds}" if round_ else "warming up")
             for name, measure in measurements.items():
+                show(f"round-trip: {f'round {round_} of {rounds}' if round_ else 'warming up'}, {name}")
                 median = statistics.median(measure()) * 1e6
                 if round_:
                     results[name].append(median)
-    return results
-
-
-def report(results: dict[str, list[float]]) -> str:
-    """The table: medians over the rounds, their spread, and the ratio to bare pyfuse3, round by round."""
-    floor = results["bare pyfuse3, constant answers"]
-    lines = [f"{'round trip of a 5-byte line':38}{'µs':>8}{'min':>8}{'max':>8}{'of bare pyfuse3':>18}"]
-    for name, values in results.items():
-        ratio = statistics.median(value / base for value, base in zip(values, floor, strict=True))
-        lines.append(f"{name:38}{statistics.median(values):8.0f}{min(values):8.0f}{max(values):8.0f}{ratio:18.2f}")
-    return "\n".join(lines)
+    row = Row(
+        "round-trip",
+        "A 5-byte line to another process and its answer back",
+        [Figure(name, "µs", each) for name, each in results.items()],
+    )
+    row.notes.append(
+        "Nobody answers in the bare file systems: one process makes the same four requests, answered with constants."
+    )
+    return row
