@@ -1,4 +1,4 @@
-"""The part of the build that cannot be declared: the C extension, whose flags pkg-config knows."""
+"""The part of the build that cannot be declared: the C extensions, one with flags that pkg-config knows."""
 
 import shutil
 import subprocess
@@ -35,12 +35,13 @@ if missing := missing_packages():
 
 setup(
     ext_modules=[
+        Extension("futebus.core._scan", sources=["futebus/core/scan.c"], extra_compile_args=["-O2", "-Wall", "-Wextra"]),
         Extension(
             "futebus.fuse._hooks",
             sources=["futebus/fuse/hooks.c"],
             extra_compile_args=[*pkg_config("--cflags"), "-O2", "-Wall", "-Wextra"],
             extra_link_args=pkg_config("--libs"),
-        )
+        ),
     ],
     data_files=[("share/man/man1", ["man/futebus.1"]), ("share/man/man7", ["man/futebus.7"])],
 )

@@ -6,6 +6,7 @@ oldest run it is.
 
 from collections import deque
 
+from ._scan import lines
 from .framing import Run, length_of
 
 
@@ -69,7 +70,7 @@ class Mailbox:
                 stop = data.find(b"\n") + 1
         if not stop:
             return None
-        return Run(data[:stop], data.count(b"\n", 0, stop))
+        return Run(data[:stop], lines(data, 0, stop)[0])
 
     def put(self, run: Run) -> bool:
         """Adds messages behind the others, whatever the limits: see `fitting` and `drop_oldest`.
@@ -180,7 +181,7 @@ class Mailbox:
         """Takes the messages of the oldest run that end at or before its byte `stop`, where one ends."""
         data, count = self._runs[0]
         piece = data[self._begun : stop]
-        taken = piece.count(b"\n")
+        taken, _ = lines(data, self._begun, stop)
         if self._gone + taken == count:
             return self._take_rest_of_run()
         self._begun = stop
