@@ -15,8 +15,8 @@ from . import bulk, peers
 from .figures import Figure, Row
 
 WRITERS = 8
-LINES = 100_000
-"""Lines of each writer in a timed run."""
+LINES = 500_000
+"""Lines of each writer in a timed run: enough that starting the writers does not count."""
 CHECKED = 5_000
 """Lines of each writer in the run that checks every one of them."""
 
