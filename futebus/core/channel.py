@@ -51,9 +51,8 @@ class Channel:
         Raises:
             TooManyForUser: the master has left too many `{ID:o}` and `{ID:c}` unread.
         """
-        master = self.master
-        tells = self.kind.tells_master and master is not None and master.access.reads
-        if tells and master is not None and master.mailbox.controls >= MAX_CONTROLS:
+        told = self.listener if self.kind.tells_master else None
+        if told and told.mailbox.controls >= MAX_CONTROLS:
             raise TooManyForUser("the channel's master does not read that clients open and close it")
         client = Client(self, self._free_id(), role, access, owner, bulk=bulk, opened_at=effects.now)
         self.clients[client.id] = client
@@ -61,8 +60,8 @@ class Channel:
             self.master = client
         elif access.reads:
             self.readers[client.id] = client
-        if tells and master is not None:
-            master.deliver_control(address.opened(client.id), effects)
+        if told:
+            told.deliver_control(address.opened(client.id), effects)
         return client
 
     def _free_id(self) -> int:
@@ -85,8 +84,8 @@ class Channel:
             self.is_dead = True
             self.fail_blocked(NobodyReads("the master has closed the channel"), effects)
             self.end_of_messages(effects)
-        elif self.kind.tells_master and self.master is not None and self.master.access.reads:
-            self.master.deliver_control(address.closed(client.id), effects)
+        elif self.kind.tells_master and (told := self.listener):
+            told.deliver_control(address.closed(client.id), effects)
 
     def fail_blocked(self, error: BusError, effects: Effects) -> None:
         """Ends every write that waits with `error`."""
@@ -138,9 +137,14 @@ class Channel:
         Raises:
             NobodyReads: so it is.
         """
-        if self.master is None or not self.master.access.reads:
+        if not self.listener:
             sender.wbuf.drop()
             raise NobodyReads("the channel has no master that reads")
+
+    @property
+    def listener(self) -> Client | None:
+        """The master, if it reads."""
+        return self.master if self.master and self.master.access.reads else None
 
     @property
     def room(self) -> int:
@@ -232,8 +236,8 @@ class Channel:
 
     def is_writable(self, client: Client) -> bool:
         """Whether a write of this client would not wait."""
-        master = self.master
-        if not client.route.to_master or master is None or not master.access.reads:
+        master = self.listener
+        if not client.route.to_master or master is None:
             return True
         if self.blocked or master.mailbox.is_full:
             return False
