@@ -25,6 +25,7 @@
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <linux/fuse.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stddef.h>
 #include <string.h>
@@ -47,6 +48,12 @@
 /* How long, in milliseconds, an idle loop stays in poll(2) for the next request before it goes back through the event loop.
  * An answer that wakes a client is usually followed by that client's next request within microseconds. */
 #define LINGER_MS 1
+
+/* How much freed memory, in bytes, is kept for the next request rather than given back to the kernel, and from which size on
+ * memory is asked of the kernel for each block alone. Writes come in blocks of 128 KiB, which malloc would otherwise give back
+ * and fault in again, page by page, for each of them. */
+#define KEPT_FREE_BYTES (8 << 20)
+#define OWN_MAPPING_BYTES (2 << 20)
 
 static PyObject *on_read, *on_write, *on_interrupt;
 static int session_hooked;                       /* fuse_session_new was reached */
@@ -305,6 +312,8 @@ static const struct fuse_lowlevel_ops *hooked_operations(const struct fuse_lowle
     ours.getxattr = NULL;
     ours.listxattr = NULL;
     ours.removexattr = NULL;
+    mallopt(M_TRIM_THRESHOLD, KEPT_FREE_BYTES);
+    mallopt(M_MMAP_THRESHOLD, OWN_MAPPING_BYTES);
     session_hooked = 1;
     return &ours;
 }
