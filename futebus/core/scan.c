@@ -5,19 +5,9 @@
 
 #include <string.h>
 
-static PyObject *scan_lines(PyObject *module, PyObject *const *args, Py_ssize_t count)
+static PyObject *count_lines(const char *data, Py_ssize_t size, Py_ssize_t start, Py_ssize_t stop)
 {
-    (void)module;
-    if (count != 3 || !PyBytes_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "lines(data: bytes, start: int, stop: int)");
-        return NULL;
-    }
-    const char *data = PyBytes_AS_STRING(args[0]);
-    Py_ssize_t start = PyLong_AsSsize_t(args[1]);
-    Py_ssize_t stop = PyLong_AsSsize_t(args[2]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (start < 0 || start > stop || stop > PyBytes_GET_SIZE(args[0])) {
+    if (start < 0 || start > stop || stop > size) {
         PyErr_SetString(PyExc_ValueError, "start and stop are not within data");
         return NULL;
     }
@@ -28,6 +18,27 @@ static PyObject *scan_lines(PyObject *module, PyObject *const *args, Py_ssize_t 
         at = newline + 1;
     }
     return Py_BuildValue("nn", lines, (Py_ssize_t)(at - data));
+}
+
+static PyObject *scan_lines(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 3 || !PyObject_CheckBuffer(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "lines(data: bytes, start: int, stop: int)");
+        return NULL;
+    }
+    Py_ssize_t start = PyLong_AsSsize_t(args[1]);
+    Py_ssize_t stop = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (PyBytes_CheckExact(args[0]))
+        return count_lines(PyBytes_AS_STRING(args[0]), PyBytes_GET_SIZE(args[0]), start, stop);
+    Py_buffer view;
+    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *answer = count_lines(view.buf, view.len, start, stop);
+    PyBuffer_Release(&view);
+    return answer;
 }
 
 static PyMethodDef scan_methods[] = {

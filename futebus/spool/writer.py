@@ -1,0 +1,372 @@
+"""A spool, to write."""
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import json
+import mmap
+import os
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .layout import (
+    FIRST_SEGMENT_BYTES,
+    FORMAT,
+    IDENTITY,
+    LOCK,
+    MARK,
+    MARKS,
+    READ_BYTES,
+    READ_ROOM,
+    SEGMENT_BYTES,
+    ForeignSpool,
+    Mark,
+    NotASpool,
+    Segment,
+    SpoolInUse,
+    count_lines,
+    segment_firsts,
+)
+from .reader import Spool
+
+
+class SpoolWriter:
+    """A spool, to write: creates it if need be, locks it, and repairs what a writer that was killed has left.
+
+    Args:
+        path: the directory; its parents must exist.
+        channel: the name of the channel.
+        is_continued: whether the channel is still read through the same open file description as by the writer before. Then a
+            line whose end that writer did not get goes on with what is read next; otherwise its end will never come.
+        segment_bytes: how long a segment gets.
+        first_segment_bytes: how long the first one is.
+
+    Raises:
+        ForeignSpool: it is the spool of another channel.
+        NotASpool: the directory has something else in it.
+        SpoolInUse: somebody else writes it.
+        OSError: as the system says, `ENOSPC` among others.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        channel: str,
+        *,
+        is_continued: bool = False,
+        segment_bytes: int = SEGMENT_BYTES,
+        first_segment_bytes: int = FIRST_SEGMENT_BYTES,
+    ) -> None:
+        self.path = Path(path)
+        self._segment_bytes = segment_bytes
+        self._next_segment_bytes = min(first_segment_bytes, segment_bytes)
+        self.torn = 0
+        """How many bytes of a line without an end were cut off when it was opened."""
+        self.recovered = 0
+        """How many lines were found then that the writer before had taken and not marked."""
+        self._map: mmap.mmap | None = None
+        self._synced_first = -1
+        self._is_note = False
+        self._index = -1
+        self._lines = -1
+        self._lock = self._take_lock()
+        try:
+            self._identify(channel)
+            self._open_last(is_continued)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_lock(self) -> int:
+        try:
+            if not self.path.is_dir():
+                self.path.mkdir()
+            elif not (self.path / IDENTITY).exists() and not {entry.name for entry in self.path.iterdir()} <= {LOCK}:
+                raise NotASpool(f"{self.path} is no spool, and not empty")
+        except FileNotFoundError:
+            raise NotASpool(f"{self.path.parent} does not exist") from None
+        except FileExistsError:
+            raise NotASpool(f"{self.path} is no directory") from None
+        lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
+            os.close(lock)
+            raise SpoolInUse(f"{self.path} is being written by {f'process {holder}' if holder else 'another process'}") from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        return lock
+
+    def _identify(self, channel: str) -> None:
+        file = self.path / IDENTITY
+        if not file.exists():
+            new = self.path / (IDENTITY + ".new")
+            new.write_text(json.dumps({"format": FORMAT, "id": str(uuid.uuid4()), "channel": channel}) + "\n")
+            _sync(new)
+            new.rename(file)
+            _sync(self.path)
+        spool = Spool(self.path)
+        if spool.channel != channel:
+            raise ForeignSpool(f"{self.path} is the spool of {spool.channel}, not of {channel}")
+        self.id = spool.id
+
+    # ------------------------------------------------------------------------------------------ segments
+
+    def _open_last(self, is_continued: bool) -> None:
+        for unfinished in self.path.glob("*.new"):
+            unfinished.unlink()
+        for orphan in self.path.glob("*.lines"):
+            # Begun, and the writer was killed before there was an index.
+            if not orphan.with_suffix(".index").exists():
+                orphan.unlink()
+        firsts = segment_firsts(self.path)
+        while firsts:
+            segment = Segment(self.path, firsts.pop())
+            marks = [segment[number] for number in range(len(segment))]
+            if marks and segment.path.exists():
+                self._resume(segment, marks, is_continued)
+                return
+            # Power was lost before its first mark was on disk, or it was just begun.
+            segment.path.unlink(missing_ok=True)
+            segment.path.with_suffix(".index").unlink()
+        self._begin_segment(Mark(0, 0, time.time_ns(), 0))
+
+    def _resume(self, segment: Segment, marks: list[Mark], is_continued: bool) -> None:
+        self._lines = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+        self._index = os.open(segment.path.with_suffix(".index"), os.O_RDWR | os.O_CLOEXEC)
+        size = os.fstat(self._lines).st_size
+        with contextlib.suppress(OSError):
+            # A segment that was closed is as long as its lines. It goes on, if the disk has room; otherwise the next begins.
+            os.posix_fallocate(self._lines, 0, max(size, self._next_segment_bytes))
+            os.posix_fallocate(self._index, 0, MARKS * MARK.size)
+        size = os.fstat(self._lines).st_size
+        if not size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(segment.path))
+        self._map = mapped = mmap.mmap(self._lines, size)
+        # After a loss of power there may be marks whose lines did not reach the disk.
+        while marks[-1].byte and (marks[-1].byte > size or mapped[marks[-1].byte - 1] != 0x0A):
+            marks.pop()
+            os.pwrite(self._index, bytes(MARK.size), len(marks) * MARK.size)
+        self._mark, self._marks, self._first = marks[-1], len(marks), segment.first
+        start = self._mark.byte
+        stop = mapped.rfind(b"\n", start) + 1 or start
+        with memoryview(mapped) as whole, whole[start:stop] as found:
+            self.recovered = count_lines(found)
+        self._at = stop
+        if unfinished := _used(mapped, stop):
+            if is_continued:
+                self._at += unfinished
+            else:
+                self.torn = unfinished
+                mapped[stop : stop + unfinished] = bytes(unfinished)
+        self._next_segment_bytes = min(max(self._next_segment_bytes, 2 * size), self._segment_bytes)
+        self._commit()
+
+    def _begin_segment(self, mark: Mark) -> None:
+        """Begins a segment at a mark. The disk space is taken before anything else is changed."""
+        name = self.path / f"{mark.line:020d}"
+        size = self._next_segment_bytes
+        lines = os.open(name.with_suffix(".lines"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_TRUNC, 0o644)
+        index = -1
+        try:
+            os.posix_fallocate(lines, 0, size)
+            mapped = mmap.mmap(lines, size)
+            index = os.open(name.with_suffix(".new"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_TRUNC, 0o644)
+            os.posix_fallocate(index, 0, MARKS * MARK.size)
+            os.pwrite(index, MARK.pack(mark.line, 0, mark.time, mark.lost), 0)
+            name.with_suffix(".new").rename(name.with_suffix(".index"))
+        except BaseException:
+            for descriptor, suffix in ((lines, ".lines"), (index, ".new")):
+                if descriptor >= 0:
+                    os.close(descriptor)
+                    name.with_suffix(suffix).unlink(missing_ok=True)
+            raise
+        self._close_segment()
+        self._lines, self._index, self._map = lines, index, mapped
+        self._mark, self._marks, self._at, self._first = mark._replace(byte=0), 1, 0, mark.line
+        self._next_segment_bytes = min(2 * size, self._segment_bytes)
+
+    def _close_segment(self) -> None:
+        """Gives back the disk space that the last segment did not need."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._lines, self._mark.byte)
+                os.ftruncate(self._index, self._marks * MARK.size)
+        for descriptor in (self._lines, self._index):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._lines = self._index = -1
+
+    def _make_room(self, room: int) -> None:
+        assert self._map is not None
+        if len(self._map) - self._at >= room and self._marks < MARKS - 2:
+            return
+        if not self._mark.byte:
+            # There is nothing in it yet that would end it: it grows.
+            size = self._at + room
+            os.posix_fallocate(self._lines, 0, size)
+            self._map.resize(size)
+            return
+        # A line that is not finished moves on to the next segment.
+        unfinished = self._map[self._mark.byte : self._at]
+        self._next_segment_bytes = max(self._next_segment_bytes, len(unfinished) + room)
+        self._begin_segment(self._mark)
+        assert self._map is not None
+        self._map[: len(unfinished)] = unfinished
+        self._at = len(unfinished)
+
+    # ------------------------------------------------------------------------------------------ what comes in
+
+    @property
+    def end(self) -> int:
+        """The offset that the next line will get."""
+        return self._mark.line
+
+    @property
+    def lost(self) -> int:
+        """How many lines are known to have been lost since the spool began."""
+        return self._mark.lost
+
+    def prepare(self, room: int = READ_ROOM) -> None:
+        """Makes room for that many bytes, beginning a segment if need be.
+
+        Raises:
+            OSError: there is none; nothing has changed. `ENOSPC`: the disk is full.
+        """
+        self._make_room(room)
+
+    def read_from(self, channel: int, room: int = READ_ROOM) -> int:
+        """Takes what one read of a channel gives.
+
+        Args:
+            channel: a descriptor, opened for bulk reading.
+            room: how much room to offer at least; what is longer than this may come in parts.
+
+        Returns:
+            The number of bytes; 0 at the end of the channel.
+
+        Raises:
+            BlockingIOError: there is nothing to read, and the descriptor does not block.
+            OSError: as `prepare` and as readv(2); nothing has been taken.
+        """
+        self._make_room(room)
+        assert self._map is not None
+        with memoryview(self._map) as whole, whole[self._at : self._at + READ_BYTES] as place:
+            size = os.readv(channel, [place])
+        if size:
+            self._at += size
+            self._commit()
+        return size
+
+    def append(self, data: bytes) -> None:
+        """Takes lines that are already in memory. What does not end in a newline waits for the rest."""
+        if data:
+            self._make_room(len(data))
+            assert self._map is not None
+            self._map[self._at : self._at + len(data)] = data
+            self._at += len(data)
+            self._commit()
+
+    def _commit(self) -> None:
+        """Marks the whole lines that are in the segment and not yet marked."""
+        assert self._map is not None
+        start = self._mark.byte
+        if self._at == start:
+            return
+        stop = self._at if self._map[self._at - 1] == 0x0A else self._map.rfind(b"\n", start, self._at) + 1
+        if stop > start:
+            with memoryview(self._map) as whole, whole[start:stop] as view:
+                self._put(Mark(self._mark.line + count_lines(view), stop, self._now(), self._mark.lost))
+
+    def note_lost(self, count: int) -> None:
+        """Notes that so many lines were lost behind those that are here."""
+        self._make_room(0)
+        if self._is_note:  # two in a row are one: without lines between them, marks would run out before bytes do
+            self._marks -= 1
+        self._put(self._mark._replace(time=self._now(), lost=self._mark.lost + count))
+        self._is_note = True
+
+    def _now(self) -> int:
+        return max(time.time_ns(), self._mark.time)
+
+    def _put(self, mark: Mark) -> None:
+        os.pwrite(self._index, MARK.pack(*mark), self._marks * MARK.size)
+        self._mark = mark
+        self._marks += 1
+        self._is_note = False
+
+    def sync(self) -> None:
+        """Has everything on the disk before it returns, so that a loss of power takes nothing of it."""
+        os.fdatasync(self._lines)
+        os.fdatasync(self._index)
+        if self._synced_first != self._first:
+            _sync(self.path)
+            self._synced_first = self._first
+
+    # ------------------------------------------------------------------------------------------ what goes
+
+    def retain(self, *, offset: int | None = None, size: int | None = None, age: float | None = None) -> int:
+        """Removes old segments, whole ones, never the last.
+
+        Args:
+            offset: lines before it are no longer needed.
+            size: how many bytes of lines to keep at least, if there are so many.
+            age: how old, in seconds, lines may get. A segment goes when its youngest line is older.
+
+        Returns:
+            How many lines were removed.
+        """
+        firsts = segment_firsts(self.path)
+        kept, gone = self._mark.byte, 0
+        for first, following in reversed(list(itertools.pairwise(firsts))):
+            segment = Segment(self.path, first)
+            is_old = age is not None and len(segment) > 0 and segment[-1].time < time.time_ns() - age * 1e9
+            if (offset is not None and following <= offset) or (size is not None and kept >= size) or is_old:
+                gone = max(gone, following)
+                break
+            kept += segment[-1].byte if len(segment) else 0
+        for first in firsts:
+            if first >= gone:
+                break
+            (self.path / f"{first:020d}.index").unlink()
+            (self.path / f"{first:020d}.lines").unlink(missing_ok=True)
+        return max(gone - firsts[0], 0) if firsts else 0
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Gives the unused disk space back and the lock up. The spool is as good without."""
+        self._close_segment()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _used(mapped: mmap.mmap, start: int) -> int:
+    """How many bytes from `start` on are in use: zeros follow to the end."""
+    used = 0
+    for at in range(start, len(mapped), 1 << 20):
+        if rest := mapped[at : at + (1 << 20)].rstrip(b"\0"):
+            used = at - start + len(rest)
+    return used
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
