@@ -34,6 +34,9 @@ from .layout import (
 from .reader import Spool
 
 
+_MADV_POPULATE_WRITE = 23  # of Linux; the mmap module does not name it
+
+
 class SpoolWriter:
     """A spool, to write: creates it if need be, locks it, and repairs what a writer that was killed has left.
 
@@ -71,6 +74,7 @@ class SpoolWriter:
         self._map: mmap.mmap | None = None
         self._synced_first = -1
         self._is_note = False
+        self._warm_to = 0
         self._index = -1
         self._lines = -1
         self._lock = self._take_lock()
@@ -189,6 +193,7 @@ class SpoolWriter:
         self._close_segment()
         self._lines, self._index, self._map = lines, index, mapped
         self._mark, self._marks, self._at, self._first = mark._replace(byte=0), 1, 0, mark.line
+        self._warm_to = 0
         self._next_segment_bytes = min(2 * size, self._segment_bytes)
 
     def _close_segment(self) -> None:
@@ -258,12 +263,22 @@ class SpoolWriter:
         """
         self._make_room(room)
         assert self._map is not None
+        self._warm()
         with memoryview(self._map) as whole, whole[self._at : self._at + READ_BYTES] as place:
             size = os.readv(channel, [place])
         if size:
             self._at += size
             self._commit()
         return size
+
+    def _warm(self) -> None:
+        """Has the kernel map what is written next in one go; a fault for each page in the middle of a read costs much more."""
+        assert self._map is not None
+        if self._at + READ_ROOM > self._warm_to and self._warm_to < len(self._map):
+            start = max(self._warm_to, self._at // mmap.PAGESIZE * mmap.PAGESIZE)
+            self._warm_to = min(start + READ_BYTES, len(self._map))
+            with contextlib.suppress(OSError):  # Linux before 5.14 does not know it
+                self._map.madvise(_MADV_POPULATE_WRITE, start, self._warm_to - start)
 
     def append(self, data: bytes) -> None:
         """Takes lines that are already in memory. What does not end in a newline waits for the rest."""

@@ -1,0 +1,284 @@
+"""Takes what a channel says into a spool, and goes on when the disk is full, the bus is away, or the channel has a new master.
+
+The one rule: what the bus has handed out is in the spool; what it has not handed out stays with it. While the spool cannot take
+more, a channel that it masters makes its writers wait, and any other drops its oldest lines, which are counted.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import select
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .core.errors import BusError
+from .core.kinds import parse_name
+from .core.text import escape
+from .spool import SpoolWriter
+
+RETRY_SECONDS = (0.05, 1.0)
+"""How soon, and later how seldom, it is tried again to open a channel or to find room on the disk."""
+
+LOOK_SECONDS = 1.0
+"""How often the bus is asked, while lines come, how many it has dropped."""
+
+Say = Callable[[str], None]
+
+
+class ChannelError(Exception):
+    """Why a channel cannot be read, in one sentence; it will not get better by itself."""
+
+
+class BusAway(Exception):
+    """Why a channel cannot be read now, in one sentence; it may be there later."""
+
+
+def check_channel(channel: Path, is_master: bool) -> None:
+    """Checks what can be said of a channel without a bus: its name, and whether it has a master.
+
+    Raises:
+        ChannelError: it cannot be drained so.
+    """
+    name = os.fsencode(channel.name)
+    try:
+        parsed = parse_name(name)
+    except BusError:
+        parsed = None
+    if parsed is None or name[:1] in (b".", b"+"):
+        raise ChannelError(f"{channel}: no channel has this name; its first letter is U, A, S or B")
+    if is_master and name[:1] not in (b"U", b"S"):
+        raise ChannelError(f"{channel}: only U and S channels have a master")
+
+
+def open_channel(channel: Path, is_master: bool, mode: int = 0o666) -> int:
+    """Opens a channel for bulk reading, non-blocking.
+
+    A and B channels are created if need be, U and S channels by becoming their master.
+
+    Args:
+        channel: the file, in the directory where the bus is mounted.
+        is_master: whether to become the master of a U or S channel.
+        mode: the permissions of a channel that is created.
+
+    Raises:
+        BusAway: there is no bus, or nobody is master of the channel.
+        ChannelError: it is refused for good: no permission, for one.
+    """
+    creates = is_master or channel.name[0] in "AB"
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if creates else 0)
+    try:
+        # Through this descriptor it is this bus or none. O_CREAT must not make a file in the directory under a bus that has gone.
+        bus = os.open(channel.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise BusAway(f"{channel}: no bus is mounted on {channel.parent} ({error.strerror})") from None
+    try:
+        os.stat("_stat", dir_fd=bus)
+        return os.open(f"+{'.' * is_master}{channel.name}", flags, mode, dir_fd=bus)
+    except FileExistsError:
+        raise BusAway(f"{channel}: it has a master already") from None
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise ChannelError(f"{channel}: {error.strerror}") from None
+        if error.filename == "_stat":
+            raise BusAway(f"{channel}: no bus is mounted on {channel.parent}") from None
+        if error.errno in (errno.ENOENT, errno.ESPIPE) and not creates:
+            raise BusAway(f"{channel}: it has no master") from None
+        raise BusAway(f"{channel}: {error.strerror}") from None
+    finally:
+        os.close(bus)
+
+
+def dropped(channel: Path, pid: int) -> int:
+    """How many lines the bus has dropped, because they were not read soon enough, for the clients of a process on a channel.
+
+    Raises:
+        OSError: the bus cannot be asked.
+    """
+    row = re.compile(
+        re.escape(escape(os.fsencode(channel.name))) + r" +[0-9a-f]+ +\S+ +" + str(pid) + r" +\d+ .* r[w-]\+? "
+        r"(?: *\S+){2} +\d+ +\S+ +\d+ +\d+ +(?P<dropped>\d+) "
+    )
+    with (channel.parent / "_stat").open(errors="replace") as stat:
+        return sum(int(found["dropped"]) for found in map(row.match, stat) if found)
+
+
+class Drain:
+    """One channel on its way into one spool.
+
+    Args:
+        channel: the file, in the directory where the bus is mounted.
+        spool: where its lines go. The caller opens and closes it.
+        is_master: whether to become the master of a U or S channel.
+        mode: the permissions of a channel that is created.
+        say: is told, in one sentence, what somebody should know: that the bus is away, that it is back, what was lost.
+        on_lines: is called when there are new lines in the spool.
+        descriptor: the channel, already open; it stays the caller's, and when it ends so does the drain.
+        opener: the process that opened the channel, which the bus knows its client by.
+    """
+
+    def __init__(
+        self,
+        channel: Path,
+        spool: SpoolWriter,
+        *,
+        is_master: bool = False,
+        mode: int = 0o666,
+        say: Say = lambda words: None,
+        on_lines: Callable[[], None] = lambda: None,
+        descriptor: int | None = None,
+        opener: int | None = None,
+    ) -> None:
+        check_channel(channel, is_master)
+        self.channel = channel
+        self.spool = spool
+        self.is_joined = False
+        """Whether the channel is open: who writes to it now is heard."""
+        self.is_idle = False
+        """Whether everything that the bus had was taken when it was last asked."""
+        self._is_master, self._mode, self._say, self._on_lines = is_master, mode, say, on_lines
+        self._given = descriptor
+        self._opener = os.getpid() if opener is None else opener
+        self._is_stopping = False
+        self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._dropped = 0
+        self._looked = 0.0
+        self._must_look = False
+
+    def stop(self) -> None:
+        """Makes `run` return soon. May be called from a signal handler or another thread."""
+        self._is_stopping = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._waker, b"!")
+
+    def close(self) -> None:
+        """Gives up what the drain itself holds. Call it when `run` has returned."""
+        os.close(self._wake)
+        os.close(self._waker)
+
+    def run(self, *, only_until_idle: bool = False) -> None:
+        """Drains, until `stop` is called or, if it was given the descriptor, the channel ends.
+
+        Args:
+            only_until_idle: end as soon as everything that the bus has is taken.
+
+        Raises:
+            ChannelError: the channel is refused for good.
+            OSError: the spool cannot be written, for another reason than a full disk.
+        """
+        if self._given is not None:
+            self._drain(self._given, only_until_idle)
+            return
+        left: float | None = None
+        while not self._is_stopping:
+            descriptor = self._join(left)
+            if descriptor is None:
+                return
+            try:
+                if left is not None:
+                    self._say(
+                        f"{self.channel}: back after {time.monotonic() - left:.1f} s; "
+                        "what the bus still held when it went, and what was written until now, is not in the spool"
+                    )
+                if self._drain(descriptor, only_until_idle):
+                    return
+            finally:
+                self.is_joined = False
+                os.close(descriptor)
+            left = time.monotonic()
+
+    def _join(self, left: float | None) -> int | None:
+        """Opens the channel as soon as that is possible. None if it is to stop first."""
+        said = ""
+        for _ in self._retries():
+            try:
+                return open_channel(self.channel, self._is_master, self._mode)
+            except BusAway as error:
+                if str(error) != said and (left is None or time.monotonic() - left > LOOK_SECONDS):
+                    said = str(error)
+                    self._say(f"{said}; waiting")
+        return None
+
+    def _retries(self) -> Iterator[None]:
+        """Comes back again and again, ever more seldom, until it is to stop."""
+        pause, longest = RETRY_SECONDS
+        while not self._is_stopping:
+            yield
+            self._sleep(pause)
+            pause = min(pause * 1.5, longest)
+
+    def _sleep(self, seconds: float) -> None:
+        select.select([self._wake], [], [], seconds)
+
+    def _drain(self, descriptor: int, only_until_idle: bool) -> bool:
+        """Takes what comes. Returns whether it is to end: False if the channel has ended."""
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        poller.register(self._wake, select.POLLIN)
+        self._dropped = self._asked_dropped(0)
+        self.is_joined = True
+        while not self._is_stopping:
+            try:
+                self.spool.prepare()
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self._wait_for_room(error)
+                continue
+            try:
+                size = self.spool.read_from(descriptor)
+            except BlockingIOError:
+                self.is_idle = True
+                self._on_lines()
+                if only_until_idle:
+                    self._look()
+                    return True
+                if not poller.poll(LOOK_SECONDS * 1000 if self._must_look else None):
+                    self._look()
+                self.is_idle = False
+                continue
+            except OSError as error:
+                self._say(f"{self.channel}: the bus has gone ({error.strerror})")
+                return False
+            if not size:
+                self._say(f"{self.channel}: the channel has ended")
+                return False
+            self._on_lines()
+            self._must_look = not self._is_master
+            if time.monotonic() - self._looked > LOOK_SECONDS:
+                self._look()
+        return True
+
+    def _wait_for_room(self, error: OSError) -> None:
+        waits = "its writers wait" if self._is_master else "the bus keeps the newest lines and drops the others"
+        self._say(f"{self.spool.path}: {error.strerror}; {waits} until there is room")
+        for _ in self._retries():
+            try:
+                self.spool.prepare()
+            except OSError as again:
+                if again.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+            else:
+                self._say(f"{self.spool.path}: there is room again")
+                return
+
+    def _look(self) -> None:
+        """Notes in the spool what the bus has dropped meanwhile. A master loses nothing."""
+        if self._is_master:
+            return
+        self._looked = time.monotonic()
+        self._must_look = False
+        now = self._asked_dropped(self._dropped)
+        if now > self._dropped:
+            self.spool.note_lost(now - self._dropped)
+            self._say(f"{self.channel}: {now - self._dropped} lines were lost: they came faster than they could be stored")
+            self._dropped = now
+
+    def _asked_dropped(self, otherwise: int) -> int:
+        if self._is_master:
+            return 0
+        try:
+            return dropped(self.channel, self._opener)
+        except OSError:
+            return otherwise
