@@ -1,0 +1,338 @@
+"""Channels as a stream.
+
+The one rule: an offset is handed to Spark only for lines that are in a spool, so that the same offsets give the same lines again.
+
+For each channel an offset holds the identity of its spool, the number of the next line, and how many lines were known to be lost
+before it: `{"B_log": {"spool": "…", "line": 17, "lost": 0}}`.
+
+All of it but `read` runs in one process for each query, on the driver. Spark ends it with SIGTERM, without a call of `stop`.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ..spool import LinesGone, NotASpool, Piece, Spool
+from .arrow import batches
+from .drains import Drained, say
+from .limits import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from .options import QueryError, SourceOptions, check_schema, parse, plainly
+
+LOOK_SECONDS = 1.0
+"""How often is looked for channels that a pattern matches."""
+
+Offset = dict[str, Any]
+
+
+class LinesPartition(InputPartition):
+    """Lines that one task reads."""
+
+    def __init__(self, channel: str, piece: Piece) -> None:
+        super().__init__(None)
+        self.channel = channel
+        self.piece = piece
+
+
+def read_lines(partition: InputPartition, schema: StructType, mode: str) -> Iterator[pa.RecordBatch]:
+    """What a task does: the lines of a partition, as batches of the schema asked for."""
+    if isinstance(partition, LinesPartition):
+        yield from batches(partition.piece, partition.channel, to_arrow_schema(schema, timezone="UTC"), mode)
+
+
+class FutebusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream of one query.
+
+    What is wrong with schema or options is said when it is first asked something: of an error before that, Spark tells nothing.
+    """
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self._schema = schema
+        self._given = options
+        self._running: _Running | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What executors need; nothing that runs."""
+        return {"_schema": self._schema, "_given": self._given, "_running": None}
+
+    @property
+    def _options(self) -> SourceOptions:
+        return parse(self._given)
+
+    @property
+    def _channels(self) -> "_Running":
+        if self._running is None:
+            check_schema(self._schema)
+            self._running = _Running(self._options)
+        return self._running
+
+    def initialOffset(self) -> Offset:
+        """Where a new query begins."""
+        with plainly():
+            return self._channels.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """As the options say. Of both limits Spark is told one, and `latestOffset` minds both."""
+        with plainly():
+            options = self._options
+        if options.max_rows is not None:
+            return ReadMaxRows(options.max_rows)
+        return ReadMaxBytes(options.max_bytes) if options.max_bytes is not None else ReadAllAvailable()
+
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """How far the next batch goes. Waits a little while there is nothing new."""
+        with plainly():
+            return self._channels.latest(start or {}, is_limited=not isinstance(limit, ReadAllAvailable))
+
+    def reportLatestOffset(self) -> Offset:
+        """How far there are lines."""
+        with plainly():
+            return self._channels.ends()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on nothing new is taken notice of."""
+        with plainly():
+            self._channels.freeze()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The lines between two offsets, in parts for tasks."""
+        with plainly():
+            return list(self._channels.partitions(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The lines of a part."""
+        return read_lines(partition, self._schema, self._options.mode)
+
+    def commit(self, end: Offset) -> None:
+        """Everything before `end` has been dealt with."""
+        with plainly():
+            self._channels.commit(end)
+
+    def stop(self) -> None:
+        """Lets go of channels and spools."""
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+
+
+class _Running:
+    """The channels of a query and their spools, in the process that Spark runs for it."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._news = threading.Condition()
+        self._spools: dict[str, Spool] = {}
+        self._drained: dict[str, Drained] = {}
+        self._frozen: Offset | None = None
+        self._looked = 0.0
+        self._initial = options.spool / f"initial-{options.key}.json"
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._end)
+        try:
+            for channel in options.channels:
+                self._add(channel)
+            self._look_for_channels()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self.stop()
+        sys.stderr.flush()
+        os._exit(128 + number)
+
+    def _add(self, channel: Path) -> None:
+        directory = self._options.spool_of(channel.name)
+        if self._options.drains:
+            self._drained[channel.name] = Drained(channel, directory, self._options.is_master, self._news)
+        elif not directory.exists():
+            raise QueryError(f"{directory} is no spool yet: with drain=external, futebus-record {channel} {directory} fills it")
+        self._take_up(channel.name)
+
+    def _take_up(self, name: str) -> None:
+        spool = Spool(self._options.spool_of(name))
+        if spool.channel != name:
+            raise QueryError(f"{spool.path} is the spool of {spool.channel}, not of {name}")
+        self._spools.setdefault(name, spool)
+
+    def _look_for_channels(self) -> None:
+        """Takes up channels that a pattern matches, and what the spools of this query still have of others that it matched."""
+        options = self._options
+        if options.pattern is None or options.bus is None or time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
+        spools = sorted(entry.parent.name for entry in options.spool.glob("*/spool.json"))
+        for name in filter(options.pattern.fullmatch, spools):
+            if name not in self._spools:
+                self._take_up(name)
+        if not options.drains:
+            return
+        try:
+            names = sorted(entry.name for entry in options.bus.iterdir() if entry.name != "_stat")
+            is_bus = (options.bus / "_stat").exists()
+        except OSError:
+            is_bus = False
+        if not is_bus:
+            if not self._drained:
+                raise QueryError(f"no bus is mounted on {options.bus}")
+            return  # it may come back
+        for name in filter(options.pattern.fullmatch, names):
+            if name not in self._drained:
+                self._add(options.bus / name)
+
+    # ------------------------------------------------------------------------------------------ offsets
+
+    def _at(self, name: str, line: int) -> Offset:
+        spool = self._spools[name]
+        return {"spool": spool.id, "line": line, "lost": spool.lost_before(line)}
+
+    def _begin(self, name: str) -> Offset:
+        """Where a channel begins that was not there when the query began: with what it said since."""
+        return self._at(name, self._spools[name].begin)
+
+    def ends(self) -> Offset:
+        """How far there are lines."""
+        return {name: self._at(name, spool.end) for name, spool in self._spools.items()}
+
+    def initial(self) -> Offset:
+        """Where a new query begins. Spark asks again until the first batch is done, and must be told the same."""
+        try:
+            known: Offset = json.loads(self._initial.read_text())
+        except (OSError, ValueError):
+            known = {}
+        for name, spool in self._spools.items():
+            if known.get(name, {}).get("spool") != spool.id or not spool.begin <= known[name]["line"] <= spool.end:
+                earliest = self._options.starts_at == "earliest"
+                known[name] = self._at(name, spool.begin if earliest else spool.end)
+        known = {name: known[name] for name in self._spools}
+        try:
+            new = self._initial.with_suffix(".new")
+            new.write_text(json.dumps(known))
+            new.replace(self._initial)
+        except OSError as error:  # a recorder's spool that may only be read
+            say(f"{self._initial}: {error.strerror}; started again after a failure in its first batch, the query may miss lines")
+        return known
+
+    def latest(self, start: Offset, is_limited: bool) -> Offset:
+        """How far the next batch goes.
+
+        Args:
+            start: where it begins.
+            is_limited: whether the options `maxRowsPerTrigger` and `maxBytesPerTrigger` hold for it.
+        """
+        rows = self._options.max_rows if is_limited else None
+        size = self._options.max_bytes if is_limited else None
+        deadline = time.monotonic() + self._options.poll_seconds
+        while True:
+            self._look_for_channels()
+            for drained in self._drained.values():
+                drained.check()
+            begins = {name: start.get(name) or self._begin(name) for name in self._spools}
+            behind = {name: self._last(name) - begin["line"] for name, begin in begins.items()}
+            left = deadline - time.monotonic()
+            if any(count > 0 for count in behind.values()) or self._frozen is not None or left <= 0:
+                break
+            with self._news:
+                # Another process's recorder cannot notify: then it is looked every 10 ms, which costs a thousandth of a core.
+                self._news.wait(left if self._options.drains else min(left, 0.01))
+        end: Offset = {name: given for name, given in start.items() if name not in self._spools}
+        # Who has least to say comes first: what it leaves of the limit is for the others. Bytes are shared alike.
+        talking = sorted((name for name in behind if behind[name] > 0), key=lambda name: behind[name])
+        for number, name in enumerate(talking):
+            begin = begins[name]["line"]
+            share = None if rows is None else -(-rows // (len(talking) - number))
+            stop = self._bounded(name, begin, share, None if size is None else -(-size // len(talking)))
+            if rows is not None:
+                rows -= stop - begin
+            end[name] = self._at(name, stop)
+            self._check_loss(name, begins[name], end[name])
+            if self._options.syncs:
+                self._spools[name].sync(begin, stop)
+        return begins | end
+
+    def _last(self, name: str) -> int:
+        """Behind which line of a channel nothing is taken notice of."""
+        if self._frozen is not None:
+            return int(self._frozen[name]["line"]) if name in self._frozen else self._spools[name].begin
+        return self._spools[name].end
+
+    def _bounded(self, name: str, line: int, rows: int | None, size: int | None) -> int:
+        stop = self._last(name)
+        if rows is not None:
+            stop = min(stop, line + rows)
+        if size is not None:
+            with contextlib.suppress(LinesGone):  # `partitions` says what is missing
+                stop = min(stop, self._spools[name].offset_after(line, size))
+        return stop
+
+    def _check_loss(self, name: str, start: Offset, end: Offset) -> None:
+        lost = end["lost"] - start["lost"]
+        if lost > 0 and start["spool"] == end["spool"]:
+            words = f"the bus has dropped {lost} lines of {name} before line {end['line']}, which came too fast"
+            if self._options.fails_on_loss:
+                raise QueryError(f"{words}; with failOnDataLoss=false the query goes on")
+            say(words)
+
+    def freeze(self) -> None:
+        """Takes what there is now for all that there will be."""
+        for drained in self._drained.values():
+            drained.wait_until_idle(LOOK_SECONDS)
+        self._frozen = self.ends()
+
+    # ------------------------------------------------------------------------------------------ lines
+
+    def partitions(self, start: Offset, end: Offset) -> Iterator[LinesPartition]:
+        """The lines between two offsets."""
+        for name, last in end.items():
+            spool = self._spools.get(name)
+            if spool is None:
+                if last == start.get(name):
+                    continue
+                spool = self._spool_of_old(name)
+            first = start.get(name) or {"spool": spool.id, "line": spool.begin, "lost": 0}
+            if last["line"] <= first["line"] and last["spool"] == first["spool"]:
+                continue
+            for offset in (first, last):
+                spool.check(offset["spool"], offset["line"])
+            begin = first["line"]
+            if begin < spool.begin:
+                words = f"lines {begin} to {spool.begin} of {name} have been removed from {spool.path} before they were read"
+                if self._options.fails_on_loss:
+                    raise QueryError(f"{words}; with failOnDataLoss=false the query goes on")
+                say(words)
+                begin = spool.begin
+            for piece in spool.pieces(begin, last["line"], self._options.partition_bytes):
+                yield LinesPartition(name, piece)
+
+    def _spool_of_old(self, name: str) -> Spool:
+        """The spool of a channel that the query had, and that has not come back."""
+        try:
+            return Spool(self._options.spool_of(name))
+        except NotASpool as error:
+            raise QueryError(f"the query had lines of {name}, and {error}") from None
+
+    def commit(self, end: Offset) -> None:
+        """Lines before `end` are no longer needed by this query."""
+        with contextlib.suppress(OSError):
+            self._initial.unlink(missing_ok=True)
+        for name, drained in self._drained.items():
+            if name in end:
+                drained.forget(end[name]["line"])
+
+    def stop(self) -> None:
+        """Ends the drains."""
+        drained, self._drained = self._drained, {}
+        for one in drained.values():
+            one.stop()
