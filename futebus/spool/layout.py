@@ -145,3 +145,12 @@ def count_lines(data: bytes | memoryview) -> int:
             break
         total, at = total + 1, at + 1
     return total
+
+
+def sync(path: Path) -> None:
+    """Has a file or directory on the disk before it returns."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

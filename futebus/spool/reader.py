@@ -1,6 +1,7 @@
 """A spool, to read."""
 
 import bisect
+import contextlib
 import json
 import os
 import time
@@ -22,6 +23,7 @@ from .layout import (
     length_of,
     read_bytes,
     segment_firsts,
+    sync,
 )
 
 
@@ -207,6 +209,18 @@ class Spool:
                     times.append((taken, mark.time))
                     begin += taken
             yield Piece(str(segment.path), first, begin - first, byte, at, tuple(times))
+
+    def sync(self, begin: int, end: int) -> None:
+        """Has the lines from offset `begin` up to `end` on the disk before it returns, whoever wrote them."""
+        firsts = segment_firsts(self.path)
+        inner = [first for first in firsts if begin < first < end]
+        outer = firsts[bisect.bisect_right(firsts, begin) - 1 : bisect.bisect_right(firsts, begin)]
+        for first in outer + inner:
+            for suffix in (".lines", ".index"):
+                with contextlib.suppress(FileNotFoundError):
+                    sync(self.path / f"{first:020d}{suffix}")
+        if inner or begin in firsts:
+            sync(self.path)
 
     def follow(self, begin: int, patience: float = 0.0) -> Iterator[Piece]:
         """The lines from offset `begin` on, as they come.

@@ -30,9 +30,9 @@ from .layout import (
     SpoolInUse,
     count_lines,
     segment_firsts,
+    sync,
 )
 from .reader import Spool
-
 
 _MADV_POPULATE_WRITE = 23  # of Linux; the mmap module does not name it
 
@@ -111,9 +111,9 @@ class SpoolWriter:
         if not file.exists():
             new = self.path / (IDENTITY + ".new")
             new.write_text(json.dumps({"format": FORMAT, "id": str(uuid.uuid4()), "channel": channel}) + "\n")
-            _sync(new)
+            sync(new)
             new.rename(file)
-            _sync(self.path)
+            sync(self.path)
         spool = Spool(self.path)
         if spool.channel != channel:
             raise ForeignSpool(f"{self.path} is the spool of {spool.channel}, not of {channel}")
@@ -322,7 +322,7 @@ class SpoolWriter:
         os.fdatasync(self._lines)
         os.fdatasync(self._index)
         if self._synced_first != self._first:
-            _sync(self.path)
+            sync(self.path)
             self._synced_first = self._first
 
     # ------------------------------------------------------------------------------------------ what goes
@@ -377,11 +377,3 @@ def _used(mapped: mmap.mmap, start: int) -> int:
         if rest := mapped[at : at + (1 << 20)].rstrip(b"\0"):
             used = at - start + len(rest)
     return used
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
