@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ..spool import LinesGone, Piece
 
-BATCH_BYTES = 2 << 20
+BATCH_BYTES = 1 << 20
 """How many bytes of lines make a batch: what fits the caches of a processor, and a few milliseconds of work for the JVM."""
 
 

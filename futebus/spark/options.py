@@ -130,7 +130,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     known = {name.lower(): name for name in NAMES}
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = difflib.get_close_matches(name, known, 1, 0.5)
             raise OptionError(f"there is no option '{name}'" + (f"; is {known[near[0]]} meant?" if near else ""))
     path, subscribe, pattern = (given.get(name) for name in ("path", "subscribe", "subscribepattern"))
     if subscribe is not None and pattern is not None:

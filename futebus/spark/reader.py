@@ -34,6 +34,13 @@ from .options import QueryError, SourceOptions, check_schema, parse, plainly
 LOOK_SECONDS = 1.0
 """How often is looked for channels that a pattern matches."""
 
+SMALL_BYTES = 1 << 20
+"""Below this, the milliseconds that a task needs to begin count more than the lines that it reads."""
+
+FILLER_BYTES = 128 << 10
+"""How much is sent along to a task for nothing. Spark writes what a task is to do in two pieces to a TCP connection on which Nagle's
+algorithm holds back the second one, if it is small, until the first is acknowledged: 40 ms. More than a packet goes at once."""
+
 Offset = dict[str, Any]
 
 
@@ -44,6 +51,7 @@ class LinesPartition(InputPartition):
         super().__init__(None)
         self.channel = channel
         self.piece = piece
+        self.filler = bytes(FILLER_BYTES if piece.stop - piece.start < SMALL_BYTES else 0)
 
 
 def read_lines(partition: InputPartition, schema: StructType, mode: str) -> Iterator[pa.RecordBatch]:

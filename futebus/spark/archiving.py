@@ -1,0 +1,423 @@
+"""An archive at work: channels go into spools, spools into Parquet files, and figures onto a channel.
+
+The one rule: Spark only ever reads spools that others fill. It is threads of this process that fill them, one for each channel,
+or recorders that run by themselves. So both queries see the same lines, and a line is taken from a spool only when no query can
+ask for it again.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ..drain import ChannelError
+from ..spool import Spool, SpoolError
+from . import live
+from .archive_batches import HIDDEN, Archive
+from .archive_compaction import SCHEMA, Compaction
+from .archive_files import ArchiveError
+from .drains import Drained
+from .options import QueryError
+from .terminal import Terminal
+
+TICK_SECONDS = 0.5
+COMPACTION_SECONDS = 60.0
+"""How often is looked for hours that have ended."""
+STOP_SECONDS = 3.0
+"""How long a running batch may take to its end when it is time to stop. Then it is given up, and comes again."""
+RATE_SECONDS = 10.0
+"""Over which time the lines per second are told."""
+
+FAILURES = (ArchiveError, QueryError, SpoolError, ChannelError, PySparkException, Py4JError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be archived, where and how."""
+
+    channels: tuple[Path, ...]
+    """Which ones, in the directory of the bus."""
+    bus: Path | None
+    """With `pattern`: the bus whose channels it matches. None if only spools are looked for."""
+    pattern: str | None
+    root: str
+    """The directory of the archive: an absolute path, or a URI."""
+    spools: Path
+    """The directory of the spools."""
+    is_external: bool
+    """Whether others fill the spools."""
+    is_slave: bool
+    """Whether U and S channels have another master."""
+    every: float
+    """Seconds from batch to batch."""
+    batch_bytes: int
+    is_once: bool
+    is_binary: bool
+    fails_on_loss: bool
+    most_files: int
+    file_bytes: int
+    stats: Path | None
+    window: float
+    """Seconds."""
+    errors: str
+    master: str
+    conf: tuple[tuple[str, str], ...]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the archive is a directory of this host."""
+        return self.root.startswith("/")
+
+    def spool_of(self, name: str) -> Path:
+        """The directory of a channel's spool."""
+        return self.spools / name
+
+
+LOG = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{{1}}: %m%n
+"""
+"""What Spark logs, in the words of its logger. What ends a query is told by other ways, and in one line."""
+
+
+def session(order: Order, log: Path) -> SparkSession:
+    """Starts Spark.
+
+    Args:
+        order: how.
+        log: the configuration of its log.
+    """
+    settings = {"spark.app.name": "futebus-archive", "spark.python.unix.domain.socket.enabled": "true"}
+    if order.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+        }
+    settings |= {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.stopTimeout": f"{STOP_SECONDS:g}s",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    }
+    builder = SparkSession.builder.master(order.master)
+    for name, value in (settings | dict(order.conf)).items():
+        builder = builder.config(name, value)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        return builder.getOrCreate()
+    finally:
+        signal.signal(signal.SIGINT, handler)  # Spark has put its own there
+
+
+class Archiving:
+    """An archive at work.
+
+    Args:
+        order: what is asked for.
+        terminal: is told how it goes.
+    """
+
+    def __init__(self, order: Order, terminal: Terminal) -> None:
+        self._order, self._terminal = order, terminal
+        self._stopping = threading.Event()
+        self._busy = threading.Lock()
+        self._drained: dict[str, Drained] = {}
+        self._news = threading.Condition()
+        self._queries: dict[str, StreamingQuery] = {}
+        self._safe: dict[str, int] = {}
+        self._archived = self._files = 0
+        self._rates: deque[tuple[float, int]] = deque()
+        self._failure: BaseException | None = None
+        self._is_starting = True
+        self._looked = 0.0
+
+    def stop(self) -> None:
+        """Makes `run` return soon. Called from a signal handler."""
+        if self._is_starting or self._stopping.is_set():
+            # Spark's start cannot be interrupted, and nothing has begun. Or somebody insists: nothing gets lost by it.
+            os._exit(0)
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Archives, until `stop` is called or, with `is_once`, everything is archived.
+
+        Raises:
+            One of FAILURES: it cannot go on.
+        """
+        with self._locked():
+            try:
+                self._check_spools()
+                self._drain()
+                with self._terminal.adopted(), tempfile.NamedTemporaryFile("w", suffix=".properties") as log:
+                    log.write(LOG.format(level="WARN" if self._terminal.is_open else "OFF"))
+                    log.flush()
+                    spark = session(self._order, Path(log.name))
+                try:
+                    self._start(spark)
+                    self._is_starting = False
+                    self._work(spark)
+                finally:
+                    self._is_starting = False
+                    self._end(spark)
+            finally:
+                for drained in self._drained.values():
+                    drained.stop()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process writes an archive. That of another host is not seen: of such a one, Spark's checkpoint is the guard."""
+        if not self._order.is_local:
+            yield
+            return
+        hidden = Path(self._order.root) / HIDDEN
+        hidden.mkdir(parents=True, exist_ok=True)
+        with (hidden / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ArchiveError(f"{self._order.root} is being written by another futebus-archive") from None
+            yield
+
+    # ------------------------------------------------------------------------------------------ channels
+
+    def _check_spools(self) -> None:
+        if self._order.is_external:
+            for channel in self._order.channels:
+                directory = self._order.spool_of(channel.name)
+                if not directory.exists():
+                    raise ArchiveError(f"{directory} is no spool yet: futebus-record {channel} {directory} fills it")
+                Spool(directory)
+
+    def _drain(self) -> None:
+        """Takes up the channels that are to be drained and are not yet."""
+        order = self._order
+        if order.is_external:
+            return
+        channels = list(order.channels)
+        if order.bus is not None and order.pattern is not None:
+            try:
+                is_there = (order.bus / "_stat").exists()
+                names = [entry.name for entry in order.bus.iterdir() if re.fullmatch(order.pattern, entry.name)]
+            except OSError:
+                is_there = False
+            if not is_there:
+                if not self._drained and self._is_starting:
+                    raise ArchiveError(f"no bus is mounted on {order.bus}")
+                return  # it may come back
+            # Who is to be master must be told so: a channel that is there has one.
+            channels += [order.bus / name for name in sorted(names) if name != "_stat"]
+        for channel in channels:
+            if channel.name in self._drained:
+                continue
+            has_master = channel.name[0] in "US"
+            if has_master and order.is_slave and not channel.exists():
+                raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
+            is_master = has_master and not order.is_slave and order.pattern is None
+            self._drained[channel.name] = Drained(channel, order.spool_of(channel.name), is_master, self._news)
+
+    def _forget(self) -> None:
+        """Takes from the spools what no query can ask for again."""
+        safe = dict(self._safe)
+        stats = self._queries.get("stats")
+        if stats is not None:
+            counted = _begins(stats)
+            safe = {name: min(line, counted[name]) for name, line in safe.items() if name in counted}
+        for name, drained in self._drained.items():
+            if name in safe:
+                drained.forget(safe[name])
+            drained.check()
+
+    # ------------------------------------------------------------------------------------------ queries
+
+    def _start(self, spark: SparkSession) -> None:
+        order = self._order
+        if order.stats is not None and (wrong := live.check_regex(spark, order.errors)):
+            raise ArchiveError(f"--errors {order.errors} is no regular expression of Java: {wrong}")
+        self._archive = Archive(spark, order.root, order.spool_of)
+        self._compaction = Compaction(
+            spark, self._archive, most_files=order.most_files, file_bytes=order.file_bytes, is_binary=order.is_binary
+        )
+        schema = f"channel STRING, {SCHEMA.format('BINARY' if order.is_binary else 'STRING')}"
+        lines = self._read(spark, schema, "earliest", order.batch_bytes)
+        self._queries["archive"] = self._write(lines, "archive", order.every, self._add)
+        if order.stats is not None:
+            # What a recorder has of last week is not live. What this process has taken is, or was missed by a query that failed.
+            begin = "latest" if order.is_external and not order.is_once else "earliest"
+            # Without a limit: of a batch that ends early, later lines would be older than the ticks that it had.
+            read = self._read(spark, live.SCHEMA, begin).where(F.col("channel") != order.stats.name)
+            figures = live.figures(read, f"{order.window:g} seconds", order.errors)
+            every = max(1.0, min(order.window / 2, order.every))
+            self._queries["stats"] = self._write(figures, "stats", every, live.publisher(order.stats, self._terminal.say))
+
+    def _read(self, spark: SparkSession, schema: str, begin: str, most_bytes: int | None = None) -> DataFrame:
+        order = self._order
+        options = {
+            "spoolLocation": str(order.spools),
+            "drain": "external",
+            "startingOffsets": begin,
+            # What is gone does not come back by stopping. The source says what it was.
+            "failOnDataLoss": str(order.fails_on_loss).lower(),
+        }
+        if order.pattern is not None:
+            options |= {"subscribePattern": order.pattern, "path": str(order.bus or order.spools)}
+        else:
+            options["subscribe"] = ",".join(map(str, order.channels))
+        if most_bytes is not None:
+            options["maxBytesPerTrigger"] = str(most_bytes)
+        return spark.readStream.format("futebus").schema(schema).options(**options).load()
+
+    def _write(self, rows: DataFrame, name: str, every: float, take: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        checkpoint = f"{self._order.root.rstrip('/')}/{HIDDEN}/checkpoint/{name}"
+        writer = rows.writeStream.queryName(name).option("checkpointLocation", checkpoint).foreachBatch(take)
+        if self._order.is_once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{every:g} seconds").start()
+
+    def _add(self, lines: DataFrame, batch: int) -> None:
+        with self._busy:
+            if self._stopping.is_set():
+                raise ArchiveError("stopping")
+            # The batch before is done, as Spark has written down; this one may come again.
+            self._safe = {name: at.line for name, at in self._archive.state.positions.items()}
+            self._archived += self._archive.add(lines)
+            self._files += len(self._archive.state.moves)
+
+    # ------------------------------------------------------------------------------------------ work
+
+    def _work(self, spark: SparkSession) -> None:
+        compactor = threading.Thread(target=self._compact, daemon=True)
+        if not self._order.is_once:
+            compactor.start()
+        while not self._stopping.wait(TICK_SECONDS):
+            for query in self._queries.values():
+                if failure := query.exception():
+                    raise failure
+            if self._failure is not None:
+                raise self._failure
+            if not any(query.isActive for query in self._queries.values()):
+                break
+            self._drain_more()
+            self._forget()
+            self._terminal.status(self._words())
+        if self._order.is_once and not self._stopping.is_set():
+            self._compact_due()
+
+    def _drain_more(self) -> None:
+        if self._order.pattern is not None and time.monotonic() - self._looked > 1:
+            self._looked = time.monotonic()
+            self._drain()
+
+    def _compact(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._compact_due()
+            except FAILURES as error:
+                if not self._stopping.is_set():
+                    self._failure = error
+                return
+            self._stopping.wait(COMPACTION_SECONDS)
+
+    def _compact_due(self) -> None:
+        for hour in self._compaction.due(datetime.now(UTC)):
+            if self._stopping.is_set():
+                return
+            self._files -= self._compaction.compact(hour)
+
+    def _words(self) -> str:
+        now = time.monotonic()
+        self._rates.append((now, self._archived))
+        while now - self._rates[0][0] > RATE_SECONDS:
+            self._rates.popleft()
+        then, count = self._rates[0]
+        rate = (self._archived - count) / (now - then) if now > then else 0
+        return f"{self._archived:,} lines archived, {rate:,.0f} lines/s, {self._behind():,} lines behind, {self._files:,} files"
+
+    def _behind(self) -> int:
+        """How many lines are in the spools and not in the archive."""
+        total = 0
+        with contextlib.suppress(SpoolError):
+            if self._order.pattern is not None:
+                names = [entry.parent.name for entry in self._order.spools.glob("*/spool.json")]
+                names = [name for name in names if re.fullmatch(self._order.pattern, name)]
+            else:
+                names = [channel.name for channel in self._order.channels]
+            for name in names:
+                spool = Spool(self._order.spool_of(name))
+                at = self._archive.state.positions.get(name)
+                total += spool.end - (at.line if at is not None and at.spool == spool.id else spool.begin)
+        return total
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def _end(self, spark: SparkSession) -> None:
+        """Ends the queries. It may take some seconds, and no longer: what is cut off comes again."""
+        self._stopping.set()
+        giving_up = threading.Timer(4 * STOP_SECONDS, os._exit, (0 if sys.exc_info()[0] is None else 1,))
+        giving_up.daemon = True
+        giving_up.start()
+        if self._busy.acquire(timeout=STOP_SECONDS):
+            self._busy.release()
+        self._terminal.is_closed = True
+        for query in self._queries.values():
+            with contextlib.suppress(*FAILURES):
+                query.stop()
+        if self._queries:
+            words = f"{self._archived:,} lines archived, {self._files:,} files, {self._behind():,} lines left"
+            self._terminal.status(words, is_last=True)
+        with contextlib.suppress(*FAILURES):
+            spark.stop()
+        giving_up.cancel()
+
+
+def _begins(query: StreamingQuery) -> dict[str, int]:
+    """The lines from which on a query can ask for lines again, by channel."""
+    progress: Any = query.lastProgress
+    found: dict[str, int] = {}
+    for source in progress["sources"] if progress else ():
+        begin = source["startOffset"]
+        begin = json.loads(begin) if isinstance(begin, str) else begin
+        if isinstance(begin, dict):  # the ticks' is a number, and that of the very first batch is null
+            found |= {name: at["line"] for name, at in begin.items()}
+    return found
+
+
+_OURS = "QueryError OptionError SpoolError ArchiveError LinesGone ForeignSpool NotASpool SinkError".split()
+
+
+def sentence(error: BaseException) -> str:
+    """What has gone wrong, in one line."""
+    words = str(error)
+    if isinstance(error, PySparkException | StreamingQueryException):
+        ours = re.findall(
+            r"(?:QueryError|OptionError|SpoolError|ArchiveError|LinesGone|ForeignSpool|NotASpool|SinkError): (.+)", words
+        )
+        if ours:
+            return str(ours[-1]).strip()
+        words = next((line for line in words.splitlines() if line.strip()), type(error).__name__)
+    return words.splitlines()[0] if words else type(error).__name__

@@ -1,0 +1,98 @@
+"""What a long-running command says: sentences, and one line of status that is written over and over on a terminal.
+
+The one rule: nobody's words are mixed into others'. What Java prints comes through here too.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+STATUS_SECONDS = 60.0
+"""How often the status is told where it cannot be written over."""
+
+_NOISE = ("WARNING: ", "Setting default log level", "To adjust logging level")
+"""How lines begin that Java and Spark print at each start, whatever is configured."""
+
+_BACK, _DIM, _RED, _PLAIN = "\r\x1b[K", "\x1b[2m", "\x1b[31m", "\x1b[m"
+
+
+class Terminal:
+    """The standard error of a command.
+
+    Args:
+        name: of the command, in front of what it says.
+        stream: where it goes.
+        is_quiet: without status.
+        is_open: what others print at each start is not held back.
+    """
+
+    def __init__(self, name: str, stream: TextIO | None = None, *, is_quiet: bool = False, is_open: bool = False) -> None:
+        self._name, self._is_quiet, self.is_open = name, is_quiet, is_open
+        self._stream = sys.stderr if stream is None else stream
+        self._has_colours = self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._lock = threading.RLock()
+        self._status = ""
+        self._told = time.monotonic()
+        self.is_closed = False
+        """Whether what others print does not matter any more."""
+
+    def say(self, words: str, *, is_wrong: bool = False) -> None:
+        """Says a sentence."""
+        red, plain = (_RED, _PLAIN) if is_wrong and self._has_colours else ("", "")
+        self._write(f"{red}{self._name}: {words}{plain}\n")
+
+    def status(self, words: str, *, is_last: bool = False) -> None:
+        """Shows how things are."""
+        with self._lock:
+            if self._is_quiet:
+                return
+            if self._has_colours:
+                width = os.get_terminal_size(self._stream.fileno()).columns - 1
+                self._status = "" if is_last else f"{_DIM}{words[:width]}{_PLAIN}"
+                self._write(f"{words}\n" if is_last else "")
+            elif is_last or time.monotonic() - self._told >= STATUS_SECONDS:
+                self._told = time.monotonic()
+                self.say(words)
+
+    def _write(self, text: str) -> None:
+        with self._lock:
+            try:
+                self._stream.write(f"{_BACK}{text}{self._status}" if self._has_colours else text)
+                self._stream.flush()
+            except OSError:
+                pass  # that nobody listens any more is no reason to stop
+
+    # ------------------------------------------------------------------------------------------ others
+
+    def write(self, text: str) -> int:
+        """Takes what is printed to `sys.stderr`, for which this may stand."""
+        if not self.is_closed:
+            self._write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Does nothing: nothing waits."""
+
+    @contextmanager
+    def adopted(self) -> Iterator[None]:
+        """What programs print that are started in this context comes through here, to their end."""
+        read, write = os.pipe2(os.O_CLOEXEC)
+        threading.Thread(target=self._pass_on, args=(read,), daemon=True).start()
+        kept = os.dup(2)
+        os.dup2(write, 2)
+        os.close(write)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+    def _pass_on(self, descriptor: int) -> None:
+        with open(descriptor, errors="replace") as lines:
+            for line in lines:
+                if not self.is_closed and (self.is_open or not line.startswith(_NOISE)):
+                    self._write(line)

@@ -1,0 +1,146 @@
+"""One Spark session for all tests, since starting one takes longer than most tests do; and readers of channels."""
+
+import contextlib
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from tests.helpers.waiting import until
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with two task slots, small and quick to start, that knows the format "futebus"."""
+    directory = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master("local[2]").appName("tests of futebus")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.local.dir": str(directory / "local"),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        import pyspark_futebus  # noqa: F401 (where this can be imported, Spark knows the format by itself)
+    except ImportError:
+        session.dataSource.register(_sink_alone())
+    yield session
+    session.stop()
+
+
+def _sink_alone() -> type[DataSource]:
+    """The format with its sink only. Made in a function, so that it is sent to Spark's workers by value."""
+
+    class Sink(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "futebus"
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+            from futebus.spark.sink import FutebusStreamWriter
+
+            return FutebusStreamWriter(schema, self.options)
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            from futebus.spark.sink import FutebusWriter
+
+            return FutebusWriter(schema, self.options, overwrite)
+
+    return Sink
+
+
+END = b"the end\n"
+"""A line that no test sends."""
+
+
+class Collector:
+    """A client that reads a channel from when it is made, and keeps what comes.
+
+    Args:
+        path: the channel, as `bus / "B_log"`; to be its master, `bus / ".U_jobs"`. It is created.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # To write as well makes a master of a service one who may answer; to the others it makes no difference.
+        self.file = os.open(path.with_name("+" + path.name), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o666)
+        self._path = path.with_name(path.name.removeprefix("."))
+        self._pieces: list[bytes] = []
+        self._stop, self._say_stop = os.pipe()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        poller = select.poll()
+        poller.register(self.file, select.POLLIN)
+        poller.register(self._stop, select.POLLIN)
+        while self._stop not in dict(poller.poll()):
+            with contextlib.suppress(BlockingIOError):
+                self._pieces.append(os.read(self.file, 1 << 20))
+
+    @property
+    def data(self) -> bytes:
+        """What has come."""
+        return b"".join(self._pieces)
+
+    @property
+    def size(self) -> int:
+        """How many bytes have come."""
+        return sum(map(len, list(self._pieces)))
+
+    def lines(self, count: int) -> list[str]:
+        """Waits until so many lines have come. Returns all that have, one more if one more has."""
+        until(lambda: self.data.count(b"\n") >= count, f"{count} lines")
+        return self.data.decode().splitlines()
+
+    def settled(self) -> bytes:
+        """Waits until all has come that the bus has accepted so far on this U or B channel. Returns what has come."""
+        with open(self._path, "wb", buffering=0) as channel:
+            channel.write(END)
+        until(lambda: self._pieces and self.data.endswith(END), "the end")
+        return self.data.removesuffix(END)
+
+    def close(self) -> None:
+        """Closes the client."""
+        os.write(self._say_stop, b"!")
+        if self._thread.ident:
+            self._thread.join()
+        for file in (self.file, self._stop, self._say_stop):
+            os.close(file)
+
+
+Collect = Callable[..., Collector]
+
+
+@pytest.fixture
+def collect() -> Iterator[Collect]:
+    """Makes collectors. With `at_once=False`, they read nothing before `start`."""
+    with contextlib.ExitStack() as stack:
+
+        def make(path: Path, *, at_once: bool = True) -> Collector:
+            collector = Collector(path)
+            stack.callback(collector.close)
+            if at_once:
+                collector.start()
+            return collector
+
+        yield make
