@@ -43,6 +43,8 @@ class Drained:
         self._check_bus()
         directory.parent.mkdir(parents=True, exist_ok=True)
         self._writer = _open(directory, channel.name)
+        self.begin = self._writer.end
+        """The offset of the first line that is heard by this drain."""
         self._drain = Drain(channel, self._writer, is_master=is_master, say=self._say, on_lines=self._notify)
         self._thread = threading.Thread(target=self._run, name=f"drain {channel.name}", daemon=True)
         self._thread.start()

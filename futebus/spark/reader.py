@@ -222,8 +222,7 @@ class _Running:
             known = {}
         for name, spool in self._spools.items():
             if known.get(name, {}).get("spool") != spool.id or not spool.begin <= known[name]["line"] <= spool.end:
-                earliest = self._options.starts_at == "earliest"
-                known[name] = self._at(name, spool.begin if earliest else spool.end)
+                known[name] = self._at(name, spool.begin if self._options.starts_at == "earliest" else self._latest(name))
         known = {name: known[name] for name in self._spools}
         try:
             new = self._initial.with_suffix(".new")
@@ -232,6 +231,11 @@ class _Running:
         except OSError as error:  # a recorder's spool that may only be read
             say(f"{self._initial}: {error.strerror}; started again after a failure in its first batch, the query may miss lines")
         return known
+
+    def _latest(self, name: str) -> int:
+        """Where a query begins that wants what comes from now on: with the first line that its own drain has heard."""
+        drained = self._drained.get(name)
+        return self._spools[name].end if drained is None else drained.begin
 
     def latest(self, start: Offset, is_limited: bool) -> Offset:
         """How far the next batch goes.
