@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from . import bulk, collect, grow, plot, readers, round_trip, shell, single, targets
+from . import bulk, collect, grow, plot, readers, round_trip, shell, single, spark, targets
 from .figures import Row, as_json, render
 
 DEADLINE = 120
 """Seconds that one row may take by default before it is given up; more rounds have more."""
 ROUNDS = 3
-ALIASES = {"latency": "round-trip"}
+ALIASES = {"latency": ["round-trip"], "spark": ["spark", "spark-drain", "spark-latency", "spark-idle"]}
 Show = Callable[[str], None]
 Bench = Callable[[int, Show], tuple[Row, ...]]
 
@@ -32,9 +32,12 @@ BENCHES: dict[tuple[str, ...], Bench] = {
     ("collect",): lambda rounds, show: (collect.run(rounds, show),),
     ("grow",): lambda rounds, show: (grow.run(rounds, show),),
     ("readers",): lambda rounds, show: (readers.run(rounds, show),),
+    ("spark", "spark-drain", "spark-latency", "spark-idle"): spark.run,
 }
 """The rows that one measurement gives, and the measurement."""
 ROWS = [row for rows in BENCHES for row in rows]
+USUAL = [row for row in ROWS if not row.startswith("spark")]
+"""Without arguments: Spark takes minutes of its own."""
 
 
 def show(words: str) -> None:
@@ -63,7 +66,7 @@ def deadline(seconds: int) -> Iterator[None]:
 
 
 def _rows(words: str) -> list[str]:
-    rows = [ALIASES.get(word, word) for word in words.split(",")]
+    rows = [row for word in words.split(",") for row in ALIASES.get(word, [word])]
     for row in rows:
         if row not in ROWS:
             raise argparse.ArgumentTypeError(f"no row {row!r}; there are {', '.join(ROWS)}")
@@ -75,7 +78,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
         description="Measures futebus beside what one could use instead, and what is under it.",
-        epilog=f"The rows are {', '.join(ROWS)}; `latency` is another name of `round-trip`.",
+        epilog=f"The rows are {', '.join(ROWS)}; `latency` is another name of `round-trip`. Without any, all are measured "
+        "but those of Spark, which `spark` stands for together.",
     )
     parser.add_argument("row", nargs="*", type=_rows, help="measure this row only")
     parser.add_argument("--only", type=_rows, metavar="ROW[,ROW...]", help="measure these rows only")
@@ -90,7 +94,7 @@ def arguments() -> argparse.Namespace:
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds begins at 1")
-    given.rows = [row for rows in given.row for row in rows] + (given.only or []) or ROWS
+    given.rows = [row for rows in given.row for row in rows] + (given.only or []) or USUAL
     return given
 
 
@@ -101,7 +105,7 @@ def measure(wanted: list[str], rounds: int) -> list[Row]:
         if not set(keys) & set(wanted):
             continue
         try:
-            with deadline(DEADLINE * max(1, rounds // ROUNDS)):
+            with deadline(DEADLINE * max(1, rounds // ROUNDS) * (3 if "spark" in keys else 1)):
                 # The cost is that of the 1-reader case, so for it alone there is no need of the others.
                 rows = bulk.run(rounds, show, (1,)) if keys[0] == "bulk" not in wanted else bench(rounds, show)
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:

@@ -39,6 +39,29 @@ TARGETS = [
     Target("1,000 full queues", ("grow", "1,000 queues of the same 1,024 lines of 1 KiB"), None, False, 60, "MB"),
     Target("write with 5,000 idle clients", ("grow", "write, 5,000 idle clients"), None, False, 1500, "µs"),
     Target("5,000 blocked readers, resident", ("readers", "5,000 blocked readers"), None, False, 150, "MB"),
+    Target("Spark, value only: futebus to text source", ("spark", "futebus"), ("spark", "text source"), True, 0.45),
+    Target(
+        "Spark, filter and projection: futebus to text source",
+        ("spark", "futebus, filter and projection"),
+        ("spark", "text source, filter and projection"),
+        True,
+        0.75,
+    ),
+    Target(
+        "8 writers into a spool: futebus-record to cat",
+        ("spark-drain", "futebus-record"),
+        ("spark-drain", "cat <>+.U_bench >/dev/null"),
+        True,
+        0.8,
+    ),
+    Target(
+        "line to foreachBatch: futebus to socket source",
+        ("spark-latency", "futebus"),
+        ("spark-latency", "socket source"),
+        False,
+        1.5,
+    ),
+    Target("idle query", ("spark-idle", "the query alone"), None, False, 3, "% of a core"),
 ]
 
 

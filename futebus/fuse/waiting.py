@@ -15,6 +15,7 @@ import pyfuse3
 from futebus.core.bus import Bus
 from futebus.core.client import Client, Effects
 from futebus.core.errors import BusError
+from futebus.core.kinds import Role
 from futebus.core.text import escape
 
 from ._hooks import Request
@@ -114,9 +115,16 @@ class Calls:
             file.poll_handle = None
             del self._channels[file.client]
             self.settle(self._bus.close(file.client, self._clock()))
+            self._tell_loss(file.client)
             if not self._channels and self.on_last_close:
                 self.on_last_close()
         return file
+
+    def _tell_loss(self, client: Client) -> None:
+        """Who wrote to a master was told that its lines are accepted. If they end unread, somebody should know."""
+        if client.role is Role.MASTER and (lost := client.mailbox.messages):
+            who, name = client.owner, escape(client.channel.name)
+            log.warning("%s: its master (process %d of user %d) has closed with %d messages unread", name, who.pid, who.uid, lost)
 
     def __len__(self) -> int:
         """How many files are open."""

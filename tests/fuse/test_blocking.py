@@ -341,3 +341,21 @@ def test_nothing_is_left_of_clients_that_were_killed(mounting: Mounting, start: 
         until(lambda: not (bus / "U_x").exists(), "the channel is gone")
     bus.wait_for_clients(0, "B_x")
     assert bus.clients() == []
+
+
+def test_a_master_that_goes_with_lines_unread_is_told_of_in_the_log(bus: Mount) -> None:
+    master = os.open(bus / ".U_jobs", os.O_RDWR | os.O_CREAT)
+    (bus / "U_jobs").write_text("one\ntwo\nthree\n")
+    assert os.read(master, 100) == b"one\n"
+    os.close(master)
+    words = f"U_jobs: its master (process {os.getpid()} of user 0) has closed with 2 messages unread"
+    until(lambda: words in bus.words, "the log tells")
+
+
+def test_a_master_that_has_read_everything_is_not(bus: Mount) -> None:
+    master = os.open(bus / ".U_jobs", os.O_RDWR | os.O_CREAT)
+    (bus / "U_jobs").write_text("one\n")
+    assert os.read(master, 100) == b"one\n"
+    os.close(master)
+    until(lambda: not (bus / "U_jobs").exists(), "the channel has gone")
+    assert "unread" not in bus.words

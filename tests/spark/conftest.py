@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
-from pyspark.sql.types import StructType
 
 from tests.helpers.waiting import until
 
@@ -37,33 +35,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    try:
-        import pyspark_futebus  # noqa: F401 (where this can be imported, Spark knows the format by itself)
-    except ImportError:
-        session.dataSource.register(_sink_alone())
     yield session
     session.stop()
-
-
-def _sink_alone() -> type[DataSource]:
-    """The format with its sink only. Made in a function, so that it is sent to Spark's workers by value."""
-
-    class Sink(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "futebus"
-
-        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-            from futebus.spark.sink import FutebusStreamWriter
-
-            return FutebusStreamWriter(schema, self.options)
-
-        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-            from futebus.spark.sink import FutebusWriter
-
-            return FutebusWriter(schema, self.options, overwrite)
-
-    return Sink
 
 
 END = b"the end\n"

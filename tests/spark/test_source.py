@@ -344,9 +344,7 @@ def test_stop_leaves_nothing_behind(bus: Mount, stream: Stream, keep: Keep, tmp_
     assert os.path.exists(f"/proc/{runner}")
     query.stop()
     until(lambda: not bus.clients("B_log"), "the client has left")
-    until(
-        lambda: not os.path.exists(f"/proc/{runner}") or "Z" in Path(f"/proc/{runner}/stat").read_text(), "the process has ended"
-    )
+    until(lambda: not os.path.exists(f"/proc/{runner}"), "the process has ended")
     SpoolWriter(tmp_path / "spool", "B_log").close()  # nobody holds the lock
 
 
@@ -428,9 +426,10 @@ def test_lines_that_retention_took(stream: Stream, keep: Keep, tmp_path: Path) -
             writer.append(b"%d\n" % number + b"x" * 3000 + b"\n")
         first = keep(stream("/bus/B_log", "value STRING", **EXTERNAL, maxRowsPerTrigger=2), availableNow=True)
         first.finish()
-        (first.checkpoint / "commits" / "4").unlink()
-        (first.checkpoint / "commits" / ".4.crc").unlink(missing_ok=True)
-        writer.retain(offset=writer.end)
+        (first.checkpoint / "commits" / "9").unlink()
+        (first.checkpoint / "commits" / ".9.crc").unlink(missing_ok=True)
+        writer.append(b"y" * 3000 + b"\n")
+        assert writer.retain(offset=writer.end) == 20
     with pytest.raises(StreamingQueryException, match=r"have been removed from .* before they were read"):
         keep(stream("/bus/B_log", "value STRING", **EXTERNAL), availableNow=True).finish()
 
