@@ -10,7 +10,7 @@ import os
 import re
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from .core.errors import BusError
@@ -23,6 +23,9 @@ RETRY_SECONDS = (0.05, 1.0)
 
 LOOK_SECONDS = 1.0
 """How often the bus is asked, while lines come, how many it has dropped."""
+
+REMOVED_SECONDS = 2.0
+"""How often it is asked, while none come, whether somebody has removed the channel."""
 
 Say = Callable[[str], None]
 
@@ -104,6 +107,46 @@ def dropped(channel: Path, pid: int) -> int:
         return sum(int(found["dropped"]) for found in map(row.match, stat) if found)
 
 
+def join(
+    channel: Path, is_master: bool, mode: int, *, say: Say, wait: Callable[[float], bool], left: float | None = None
+) -> int | None:
+    """Opens a channel, as `open_channel` does, as soon as that is possible.
+
+    Args:
+        channel: the file, in the directory where the bus is mounted.
+        is_master: whether to become the master of a U or S channel.
+        mode: the permissions of a channel that is created.
+        say: is told what is waited for and, after an absence, that it is over and what was missed.
+        wait: waits for so many seconds, and tells whether to go on.
+        left: when an absence began, as time.monotonic() told it then. A short one is not spoken of until it is over.
+
+    Returns:
+        The descriptor; None if `wait` gave up.
+
+    Raises:
+        ChannelError: it is refused for good.
+    """
+    said = ""
+    pause, longest = RETRY_SECONDS
+    while True:
+        try:
+            descriptor = open_channel(channel, is_master, mode)
+        except BusAway as error:
+            if str(error) != said and (left is None or time.monotonic() - left > LOOK_SECONDS):
+                said = str(error)
+                say(f"{said}; waiting")
+        else:
+            if left is not None:
+                say(
+                    f"{channel}: back after {time.monotonic() - left:.1f} s; "
+                    "what the bus still held when it went, and what was written until now, is not in the spool"
+                )
+            return descriptor
+        if not wait(pause):
+            return None
+        pause = min(pause * 1.5, longest)
+
+
 class Drain:
     """One channel on its way into one spool.
 
@@ -113,9 +156,11 @@ class Drain:
         is_master: whether to become the master of a U or S channel.
         mode: the permissions of a channel that is created.
         say: is told, in one sentence, what somebody should know: that the bus is away, that it is back, what was lost.
-        on_lines: is called when there are new lines in the spool.
+        on_lines: is called when there are new lines in the spool, and when there are no more for now. It may return in how many
+            seconds, at the latest, it wants to be called again, lines or not.
         descriptor: the channel, already open; it stays the caller's, and when it ends so does the drain.
         opener: the process that opened the channel, which the bus knows its client by.
+        noted: with `descriptor`, how many of the lines that the bus has dropped for it the spool counts already.
     """
 
     def __init__(
@@ -126,9 +171,10 @@ class Drain:
         is_master: bool = False,
         mode: int = 0o666,
         say: Say = lambda words: None,
-        on_lines: Callable[[], None] = lambda: None,
+        on_lines: Callable[[], float | None] = lambda: None,
         descriptor: int | None = None,
         opener: int | None = None,
+        noted: int = 0,
     ) -> None:
         check_channel(channel, is_master)
         self.channel = channel
@@ -142,9 +188,10 @@ class Drain:
         self._opener = os.getpid() if opener is None else opener
         self._is_stopping = False
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._dropped = 0
+        self._noted = self._dropped = noted
         self._looked = 0.0
         self._must_look = False
+        self._has_said_removed = False
 
     def stop(self) -> None:
         """Makes `run` return soon. May be called from a signal handler or another thread."""
@@ -157,67 +204,55 @@ class Drain:
         os.close(self._wake)
         os.close(self._waker)
 
-    def run(self, *, only_until_idle: bool = False) -> None:
+    def run(self, *, only_until_idle: bool = False) -> bool:
         """Drains, until `stop` is called or, if it was given the descriptor, the channel ends.
 
         Args:
             only_until_idle: end as soon as everything that the bus has is taken.
+
+        Returns:
+            True; False if the channel has ended, which it does only for a descriptor that was given.
 
         Raises:
             ChannelError: the channel is refused for good.
             OSError: the spool cannot be written, for another reason than a full disk.
         """
         if self._given is not None:
-            self._drain(self._given, only_until_idle)
-            return
+            self._dropped = self._noted
+            return self._drain(self._given, only_until_idle)
         left: float | None = None
         while not self._is_stopping:
-            descriptor = self._join(left)
+            descriptor = join(self.channel, self._is_master, self._mode, say=self._say, wait=self._wait, left=left)
             if descriptor is None:
-                return
+                break
             try:
-                if left is not None:
-                    self._say(
-                        f"{self.channel}: back after {time.monotonic() - left:.1f} s; "
-                        "what the bus still held when it went, and what was written until now, is not in the spool"
-                    )
+                self._dropped = self._asked_dropped(0)
                 if self._drain(descriptor, only_until_idle):
-                    return
+                    break
             finally:
-                self.is_joined = False
                 os.close(descriptor)
             left = time.monotonic()
+        return True
 
-    def _join(self, left: float | None) -> int | None:
-        """Opens the channel as soon as that is possible. None if it is to stop first."""
-        said = ""
-        for _ in self._retries():
-            try:
-                return open_channel(self.channel, self._is_master, self._mode)
-            except BusAway as error:
-                if str(error) != said and (left is None or time.monotonic() - left > LOOK_SECONDS):
-                    said = str(error)
-                    self._say(f"{said}; waiting")
-        return None
-
-    def _retries(self) -> Iterator[None]:
-        """Comes back again and again, ever more seldom, until it is to stop."""
-        pause, longest = RETRY_SECONDS
-        while not self._is_stopping:
-            yield
-            self._sleep(pause)
-            pause = min(pause * 1.5, longest)
-
-    def _sleep(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> bool:
+        """Waits for so long, or until it is to stop. Returns whether to go on."""
         select.select([self._wake], [], [], seconds)
+        return not self._is_stopping
 
     def _drain(self, descriptor: int, only_until_idle: bool) -> bool:
         """Takes what comes. Returns whether it is to end: False if the channel has ended."""
+        self.is_joined = True
+        try:
+            return self._take_all(descriptor, only_until_idle)
+        finally:
+            self.is_joined = False
+            if self._must_look:
+                self._look()
+
+    def _take_all(self, descriptor: int, only_until_idle: bool) -> bool:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
-        self._dropped = self._asked_dropped(0)
-        self.is_joined = True
         while not self._is_stopping:
             try:
                 self.spool.prepare()
@@ -230,15 +265,20 @@ class Drain:
                 size = self.spool.read_from(descriptor)
             except BlockingIOError:
                 self.is_idle = True
-                self._on_lines()
+                again = self._on_lines()
                 if only_until_idle:
-                    self._look()
                     return True
-                if not poller.poll(LOOK_SECONDS * 1000 if self._must_look else None):
-                    self._look()
+                patience = min(LOOK_SECONDS if self._must_look else REMOVED_SECONDS, REMOVED_SECONDS if again is None else again)
+                if not poller.poll(patience * 1000):
+                    if self._must_look:
+                        self._look()
+                    if self._is_removed(descriptor):
+                        return False
                 self.is_idle = False
                 continue
             except OSError as error:
+                if error.filename is not None:
+                    raise
                 self._say(f"{self.channel}: the bus has gone ({error.strerror})")
                 return False
             if not size:
@@ -253,7 +293,8 @@ class Drain:
     def _wait_for_room(self, error: OSError) -> None:
         waits = "its writers wait" if self._is_master else "the bus keeps the newest lines and drops the others"
         self._say(f"{self.spool.path}: {error.strerror}; {waits} until there is room")
-        for _ in self._retries():
+        pause, longest = RETRY_SECONDS
+        while self._wait(pause):
             try:
                 self.spool.prepare()
             except OSError as again:
@@ -262,10 +303,32 @@ class Drain:
             else:
                 self._say(f"{self.spool.path}: there is room again")
                 return
+            pause = min(pause * 1.5, longest)
+
+    def _is_removed(self, descriptor: int) -> bool:
+        """Whether somebody has removed the channel and it should be opened again: who writes to it now writes to another.
+
+        A master stays with those who have it open: what they write, they may do so knowing that it is not lost.
+        """
+        try:
+            if os.fstat(descriptor).st_nlink:
+                return False
+        except OSError:
+            return False  # the next read will tell why
+        if self._is_master:
+            if not self._has_said_removed:
+                self._has_said_removed = True
+                self._say(f"{self.channel}: its name has been removed; who has it open is heard, and nobody else can be")
+            return False
+        if self.channel.name[0] in "US" and not os.path.lexists(self.channel):
+            return False
+        self._say(f"{self.channel}: the channel has been removed")
+        return True
 
     def _look(self) -> None:
         """Notes in the spool what the bus has dropped meanwhile. A master loses nothing."""
         if self._is_master:
+            self._must_look = False
             return
         self._looked = time.monotonic()
         self._must_look = False

@@ -23,7 +23,19 @@ have no mark yet, by their newlines. A line counts for readers once it is before
 """
 
 from .layout import ForeignSpool, LinesGone, Mark, NotASpool, SpoolError, SpoolInUse
+from .lock import SpoolLock
 from .reader import Piece, Spool
 from .writer import SpoolWriter
 
-__all__ = ["ForeignSpool", "LinesGone", "Mark", "NotASpool", "Piece", "Spool", "SpoolError", "SpoolInUse", "SpoolWriter"]
+__all__ = [
+    "ForeignSpool",
+    "LinesGone",
+    "Mark",
+    "NotASpool",
+    "Piece",
+    "Spool",
+    "SpoolError",
+    "SpoolInUse",
+    "SpoolLock",
+    "SpoolWriter",
+]

@@ -76,8 +76,10 @@ class Segment:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Reads the marks that have been added. Returns whether there are any."""
-        known = len(self._marks) * 8
+        """Reads the marks that have been added, and the last one again, which may count more lost lines. Returns whether so."""
+        begin = max(len(self) - 1, 0)
+        before = self._marks[begin * 4 :]
+        known = begin * MARK.size
         try:
             with self._index.open("rb", buffering=0) as file:
                 # Mostly nothing has been added; then this is one short read.
@@ -89,8 +91,8 @@ class Segment:
         new = array("Q", data[: len(data) // MARK.size * MARK.size])
         # Each mark has a time, and behind the last one there are zeros.
         count = bisect.bisect_left(range(len(new) // 4), True, key=lambda number: new[number * 4 + 2] == 0)
-        self._marks.extend(new[: count * 4])
-        return count > 0
+        self._marks[begin * 4 :] = new[: count * 4]
+        return self._marks[begin * 4 :] != before
 
     def __len__(self) -> int:
         return len(self._marks) // 4
@@ -115,6 +117,19 @@ class Segment:
 def segment_firsts(directory: Path) -> list[int]:
     """The offsets at which the segments of a spool begin, in order."""
     return sorted(int(name.name[:-6]) for name in directory.glob("*.index"))
+
+
+def last_mark(directory: Path, first: int) -> Mark | None:
+    """The last mark of a segment, None if it is not there. For one that has been closed this is one short read."""
+    try:
+        with (directory / f"{first:020d}.index").open("rb", buffering=0) as file:
+            data = os.pread(file.fileno(), MARK.size, max(os.fstat(file.fileno()).st_size - MARK.size, 0))
+        if len(data) == MARK.size and (mark := Mark(*MARK.unpack(data))).time:
+            return mark
+        segment = Segment(directory, first)
+    except (FileNotFoundError, LinesGone):
+        return None
+    return segment[-1] if len(segment) else None
 
 
 def read_bytes(path: Path, start: int, stop: int) -> bytes:

@@ -99,8 +99,9 @@ class Spool:
                     return last[-1]
             except LinesGone:
                 pass
-        while firsts := segment_firsts(self.path):
-            last = Segment(self.path, firsts[-1])
+        for first in reversed(segment_firsts(self.path)):
+            # The very last may be without a mark, after a loss of power.
+            last = Segment(self.path, first)
             if len(last):
                 self._last = last
                 return last[-1]
@@ -134,18 +135,27 @@ class Spool:
     def offset_at(self, moment: int) -> int:
         """The offset of the first line that was taken at `moment` (nanoseconds since the epoch) or later."""
         offset = self.begin
+        end = self.end  # has the marks of the last segment read anew
         for first in segment_firsts(self.path):
-            segment = self._segment(first)
+            try:
+                segment = self._segment(first)
+            except LinesGone:
+                continue
             number = segment.mark_at(moment)
             if number < len(segment):
-                return segment[max(number - 1, 0)].line if number else offset
+                return segment[max(number - 1, 0)].line
             offset = segment[-1].line
-        return offset
+        return max(offset, end)
 
     def lost_before(self, offset: int) -> int:
-        """How many lines are known to have been lost before the line of that offset, since the spool began."""
+        """How many lines are known to have been lost before the last line in front of that offset, since the spool began.
+
+        A loss that is noted behind that line belongs to the lines that follow; so the answer never changes.
+        """
         firsts = segment_firsts(self.path)
         segment = self._segment(firsts[max(bisect.bisect_left(firsts, offset) - 1, 0)])
+        if segment[-1].line < offset:
+            segment.refresh()
         return segment[segment.mark_behind(offset)].lost
 
     def offset_after(self, offset: int, size: int) -> int:

@@ -2,37 +2,35 @@
 
 import contextlib
 import errno
-import fcntl
 import itertools
-import json
 import mmap
 import os
+import threading
 import time
-import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from .layout import (
     FIRST_SEGMENT_BYTES,
-    FORMAT,
-    IDENTITY,
-    LOCK,
     MARK,
     MARKS,
     READ_BYTES,
     READ_ROOM,
     SEGMENT_BYTES,
-    ForeignSpool,
     Mark,
-    NotASpool,
     Segment,
-    SpoolInUse,
     count_lines,
+    last_mark,
     segment_firsts,
     sync,
 )
-from .reader import Spool
+from .lock import SpoolLock
+from .repair import clear_behind_hole, sound, used, with_lines
+
+UNSYNCED_SECONDS = 600
+"""How recently a segment was written that `sync` sees to although another process wrote it. The kernel itself writes everything
+to the disk within a minute, unless it was told to take longer."""
 
 _MADV_POPULATE_WRITE = 23  # of Linux; the mmap module does not name it
 
@@ -47,6 +45,7 @@ class SpoolWriter:
             line whose end that writer did not get goes on with what is read next; otherwise its end will never come.
         segment_bytes: how long a segment gets.
         first_segment_bytes: how long the first one is.
+        lock: the right to write it, if the caller has it already; it stays the caller's.
 
     Raises:
         ForeignSpool: it is the spool of another channel.
@@ -63,61 +62,36 @@ class SpoolWriter:
         is_continued: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
         first_segment_bytes: int = FIRST_SEGMENT_BYTES,
+        lock: SpoolLock | None = None,
     ) -> None:
         self.path = Path(path)
         self._segment_bytes = segment_bytes
-        self._next_segment_bytes = min(first_segment_bytes, segment_bytes)
+        self._first_segment_bytes = self._next_segment_bytes = min(first_segment_bytes, segment_bytes)
         self.torn = 0
         """How many bytes of a line without an end were cut off when it was opened."""
         self.recovered = 0
         """How many lines were found then that the writer before had taken and not marked."""
         self._map: mmap.mmap | None = None
         self._synced_first = -1
+        self._unsynced: list[int] = []
+        """Segments that were ended since the last `sync`, or not long before this writer came."""
+        self._swap = threading.Lock()
+        """Held while one segment takes the place of another, so that another thread can `sync`."""
         self._is_note = False
         self._warm_to = 0
         self._index = -1
         self._lines = -1
-        self._lock = self._take_lock()
+        self._at = 0
+        self._began = 0
+        """The time of the oldest line in the segment; 0 if there is none."""
+        self._own_lock = None if lock else SpoolLock(path, channel)
         try:
-            self._identify(channel)
+            if lock:
+                lock.check()
             self._open_last(is_continued)
         except BaseException:
             self.close()
             raise
-
-    def _take_lock(self) -> int:
-        try:
-            if not self.path.is_dir():
-                self.path.mkdir()
-            elif not (self.path / IDENTITY).exists() and not {entry.name for entry in self.path.iterdir()} <= {LOCK}:
-                raise NotASpool(f"{self.path} is no spool, and not empty")
-        except FileNotFoundError:
-            raise NotASpool(f"{self.path.parent} does not exist") from None
-        except FileExistsError:
-            raise NotASpool(f"{self.path} is no directory") from None
-        lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-            os.close(lock)
-            raise SpoolInUse(f"{self.path} is being written by {f'process {holder}' if holder else 'another process'}") from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-        return lock
-
-    def _identify(self, channel: str) -> None:
-        file = self.path / IDENTITY
-        if not file.exists():
-            new = self.path / (IDENTITY + ".new")
-            new.write_text(json.dumps({"format": FORMAT, "id": str(uuid.uuid4()), "channel": channel}) + "\n")
-            sync(new)
-            new.rename(file)
-            sync(self.path)
-        spool = Spool(self.path)
-        if spool.channel != channel:
-            raise ForeignSpool(f"{self.path} is the spool of {spool.channel}, not of {channel}")
-        self.id = spool.id
 
     # ------------------------------------------------------------------------------------------ segments
 
@@ -131,11 +105,13 @@ class SpoolWriter:
         firsts = segment_firsts(self.path)
         while firsts:
             segment = Segment(self.path, firsts.pop())
-            marks = [segment[number] for number in range(len(segment))]
+            marks = sound(segment)
             if marks and segment.path.exists():
                 self._resume(segment, marks, is_continued)
+                recently = time.time() - UNSYNCED_SECONDS
+                self._unsynced = [first for first in firsts if (self.path / f"{first:020d}.lines").stat().st_mtime > recently]
                 return
-            # Power was lost before its first mark was on disk, or it was just begun.
+            # Power was lost before its first mark was on disk.
             segment.path.unlink(missing_ok=True)
             segment.path.with_suffix(".index").unlink()
         self._begin_segment(Mark(0, 0, time.time_ns(), 0))
@@ -146,23 +122,29 @@ class SpoolWriter:
         size = os.fstat(self._lines).st_size
         with contextlib.suppress(OSError):
             # A segment that was closed is as long as its lines. It goes on, if the disk has room; otherwise the next begins.
-            os.posix_fallocate(self._lines, 0, max(size, self._next_segment_bytes))
+            # Marks come first: where lines have room, so must their marks.
             os.posix_fallocate(self._index, 0, MARKS * MARK.size)
+            os.posix_fallocate(self._lines, 0, max(size, self._next_segment_bytes))
         size = os.fstat(self._lines).st_size
         if not size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(segment.path))
         self._map = mapped = mmap.mmap(self._lines, size)
-        # After a loss of power there may be marks whose lines did not reach the disk.
-        while marks[-1].byte and (marks[-1].byte > size or mapped[marks[-1].byte - 1] != 0x0A):
-            marks.pop()
-            os.pwrite(self._index, bytes(MARK.size), len(marks) * MARK.size)
+        # After a loss of power there may be marks whose lines did not reach the disk, and lines without sense behind.
+        there = with_lines(marks, mapped)
+        if there < len(marks):
+            del marks[there:]
+            clear_behind_hole(mapped, marks[-1].byte)
+        behind = len(marks) * MARK.size
+        if stale := os.pread(self._index, MARKS * MARK.size, behind).rstrip(b"\0"):
+            os.pwrite(self._index, bytes(len(stale)), behind)
         self._mark, self._marks, self._first = marks[-1], len(marks), segment.first
+        self._began = marks[1].time if len(marks) > 1 else 0
         start = self._mark.byte
         stop = mapped.rfind(b"\n", start) + 1 or start
         with memoryview(mapped) as whole, whole[start:stop] as found:
             self.recovered = count_lines(found)
         self._at = stop
-        if unfinished := _used(mapped, stop):
+        if unfinished := used(mapped, stop):
             if is_continued:
                 self._at += unfinished
             else:
@@ -171,8 +153,8 @@ class SpoolWriter:
         self._next_segment_bytes = min(max(self._next_segment_bytes, 2 * size), self._segment_bytes)
         self._commit()
 
-    def _begin_segment(self, mark: Mark) -> None:
-        """Begins a segment at a mark. The disk space is taken before anything else is changed."""
+    def _begin_segment(self, mark: Mark, unfinished: bytes = b"") -> None:
+        """Begins a segment at a mark, with a line that is not finished. The disk space is taken before anything changes."""
         name = self.path / f"{mark.line:020d}"
         size = self._next_segment_bytes
         lines = os.open(name.with_suffix(".lines"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_TRUNC, 0o644)
@@ -180,6 +162,7 @@ class SpoolWriter:
         try:
             os.posix_fallocate(lines, 0, size)
             mapped = mmap.mmap(lines, size)
+            mapped[: len(unfinished)] = unfinished
             index = os.open(name.with_suffix(".new"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_TRUNC, 0o644)
             os.posix_fallocate(index, 0, MARKS * MARK.size)
             os.pwrite(index, MARK.pack(mark.line, 0, mark.time, mark.lost), 0)
@@ -190,19 +173,23 @@ class SpoolWriter:
                     os.close(descriptor)
                     name.with_suffix(suffix).unlink(missing_ok=True)
             raise
-        self._close_segment()
-        self._lines, self._index, self._map = lines, index, mapped
-        self._mark, self._marks, self._at, self._first = mark._replace(byte=0), 1, 0, mark.line
+        with self._swap:
+            if self._map is not None:
+                self._unsynced.append(self._first)
+                self._close_segment(self._mark.byte)
+            self._lines, self._index, self._map, self._first = lines, index, mapped, mark.line
+        self._mark, self._marks, self._at = mark._replace(byte=0), 1, len(unfinished)
+        self._began = 0
         self._warm_to = 0
         self._next_segment_bytes = min(2 * size, self._segment_bytes)
 
-    def _close_segment(self) -> None:
-        """Gives back the disk space that the last segment did not need."""
+    def _close_segment(self, size: int) -> None:
+        """Gives back the disk space that the last segment did not need: all behind so many bytes."""
         if self._map is not None:
             self._map.close()
             self._map = None
             with contextlib.suppress(OSError):
-                os.ftruncate(self._lines, self._mark.byte)
+                os.ftruncate(self._lines, size)
                 os.ftruncate(self._index, self._marks * MARK.size)
         for descriptor in (self._lines, self._index):
             if descriptor >= 0:
@@ -219,13 +206,14 @@ class SpoolWriter:
             os.posix_fallocate(self._lines, 0, size)
             self._map.resize(size)
             return
-        # A line that is not finished moves on to the next segment.
+        self._turn_over(room)
+
+    def _turn_over(self, room: int) -> None:
+        """Begins the next segment. A line that is not finished moves on to it."""
+        assert self._map is not None
         unfinished = self._map[self._mark.byte : self._at]
         self._next_segment_bytes = max(self._next_segment_bytes, len(unfinished) + room)
-        self._begin_segment(self._mark)
-        assert self._map is not None
-        self._map[: len(unfinished)] = unfinished
-        self._at = len(unfinished)
+        self._begin_segment(self._mark, unfinished)
 
     # ------------------------------------------------------------------------------------------ what comes in
 
@@ -233,6 +221,11 @@ class SpoolWriter:
     def end(self) -> int:
         """The offset that the next line will get."""
         return self._mark.line
+
+    @property
+    def first(self) -> int:
+        """The offset at which the last segment begins."""
+        return self._first
 
     @property
     def lost(self) -> int:
@@ -259,7 +252,7 @@ class SpoolWriter:
 
         Raises:
             BlockingIOError: there is nothing to read, and the descriptor does not block.
-            OSError: as `prepare` and as readv(2); nothing has been taken.
+            OSError: as `prepare` and as readv(2); nothing has been taken. If it has a file name, the spool is to blame.
         """
         self._make_room(room)
         assert self._map is not None
@@ -312,18 +305,40 @@ class SpoolWriter:
         return max(time.time_ns(), self._mark.time)
 
     def _put(self, mark: Mark) -> None:
-        os.pwrite(self._index, MARK.pack(*mark), self._marks * MARK.size)
+        try:
+            os.pwrite(self._index, MARK.pack(*mark), self._marks * MARK.size)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+        self._began = self._began or mark.time
         self._mark = mark
         self._marks += 1
         self._is_note = False
 
     def sync(self) -> None:
-        """Has everything on the disk before it returns, so that a loss of power takes nothing of it."""
-        os.fdatasync(self._lines)
-        os.fdatasync(self._index)
-        if self._synced_first != self._first:
-            sync(self.path)
-            self._synced_first = self._first
+        """Has everything on the disk before it returns, so that a loss of power takes nothing of it.
+
+        Another thread than the one that adds lines may call it; what is added meanwhile may be missing then.
+        """
+        with self._swap:
+            lines, index, first = os.dup(self._lines), os.dup(self._index), self._first
+            ended, self._unsynced = self._unsynced, []
+        try:
+            for name in ended:
+                for suffix in (".lines", ".index"):
+                    with contextlib.suppress(FileNotFoundError):  # retention may have been faster
+                        sync(self.path / f"{name:020d}{suffix}")
+            os.fdatasync(lines)
+            os.fdatasync(index)
+            if self._synced_first != first:
+                sync(self.path)
+                self._synced_first = first
+        except BaseException:
+            with self._swap:
+                self._unsynced = ended + self._unsynced
+            raise
+        finally:
+            os.close(lines)
+            os.close(index)
 
     # ------------------------------------------------------------------------------------------ what goes
 
@@ -333,20 +348,27 @@ class SpoolWriter:
         Args:
             offset: lines before it are no longer needed.
             size: how many bytes of lines to keep at least, if there are so many.
-            age: how old, in seconds, lines may get. A segment goes when its youngest line is older.
+            age: how old, in seconds, lines may get. A segment goes when its youngest line is older, and so that this comes
+                about, the last one is ended when its oldest line is. So no line gets older than twice that. Only the thread
+                that adds lines may ask for this.
 
         Returns:
             How many lines were removed.
         """
+        oldest = time.time_ns() - int((age or 0) * 1e9)
+        if age is not None and self._mark.byte and self._began < oldest:
+            self._next_segment_bytes = max(self._first_segment_bytes, min(self._next_segment_bytes, 2 * self._mark.byte))
+            with contextlib.suppress(OSError):  # without room for a new one, the old one stays
+                self._turn_over(READ_ROOM)
         firsts = segment_firsts(self.path)
         kept, gone = self._mark.byte, 0
         for first, following in reversed(list(itertools.pairwise(firsts))):
-            segment = Segment(self.path, first)
-            is_old = age is not None and len(segment) > 0 and segment[-1].time < time.time_ns() - age * 1e9
+            last = last_mark(self.path, first)
+            is_old = age is not None and last is not None and last.time < oldest
             if (offset is not None and following <= offset) or (size is not None and kept >= size) or is_old:
                 gone = max(gone, following)
                 break
-            kept += segment[-1].byte if len(segment) else 0
+            kept += last.byte if last else 0
         for first in firsts:
             if first >= gone:
                 break
@@ -358,22 +380,14 @@ class SpoolWriter:
 
     def close(self) -> None:
         """Gives the unused disk space back and the lock up. The spool is as good without."""
-        self._close_segment()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        with self._swap:
+            # A line that is not finished stays: whoever continues may read the rest.
+            self._close_segment(self._at)
+        if self._own_lock:
+            self._own_lock.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def _used(mapped: mmap.mmap, start: int) -> int:
-    """How many bytes from `start` on are in use: zeros follow to the end."""
-    used = 0
-    for at in range(start, len(mapped), 1 << 20):
-        if rest := mapped[at : at + (1 << 20)].rstrip(b"\0"):
-            used = at - start + len(rest)
-    return used

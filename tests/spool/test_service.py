@@ -1,0 +1,172 @@
+"""The recorder as a service: systemd holds the channel while it is restarted."""
+
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from futebus.spool import Spool
+
+from ..conftest import Start
+from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.waiting import until
+from .conftest import RECORD, Recorder, Recording, Remounting
+from .test_spool import lines_of, numbered
+from .writers import numbers_of, writers
+
+
+class Manager:
+    """As much of systemd as sd_notify(3) and sd_listen_fds(3) tell of."""
+
+    def __init__(self, address: Path) -> None:
+        self.address = address
+        self.told: list[str] = []
+        self.store: dict[str, int] = {}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(address))
+        self._socket.settimeout(0)
+
+    def listen(self) -> None:
+        """Takes what has been said."""
+        while True:
+            try:
+                data, descriptors, flags, _ = socket.recv_fds(self._socket, 4096, 8)
+            except BlockingIOError:
+                return
+            assert not flags & socket.MSG_CTRUNC
+            lines = data.decode().split("\n")
+            self.told += lines
+            words = dict(line.split("=", 1) for line in lines)
+            if words.get("FDSTORE") == "1":
+                assert words["FDPOLL"] == "0"
+                [self.store[words["FDNAME"]]] = descriptors
+            elif words.get("FDSTOREREMOVE") == "1":
+                if words["FDNAME"] in self.store:
+                    os.close(self.store.pop(words["FDNAME"]))
+            else:
+                assert not descriptors
+
+    def wait_for(self, line: str) -> None:
+        def was_told() -> bool:
+            self.listen()
+            return line in self.told
+
+        until(was_told, f"it is told {line!r}")
+
+    def command(self) -> list[str]:
+        """Runs the recorder as its service: what it keeps for it begins at descriptor 3, and belongs to that very process."""
+        moves = [f"exec {100 + number}<&{descriptor} {descriptor}<&-" for number, descriptor in enumerate(self.store.values())]
+        moves += [f"exec {3 + number}<&{100 + number} {100 + number}<&-" for number in range(len(self.store))]
+        environment = f"NOTIFY_SOCKET='{self.address}'"
+        if self.store:
+            environment += f" LISTEN_PID=$$ LISTEN_FDS={len(self.store)} LISTEN_FDNAMES='{':'.join(self.store)}'"
+        return ["bash", "-c", "; ".join([*moves, f'{environment} exec "$0" "$@"']), *RECORD]
+
+    def start(self, recording: Recording, channel: Path, *options: str) -> Recorder:
+        self.told.clear()
+        for descriptor in self.store.values():
+            os.set_inheritable(descriptor, True)
+        recorder = recording(channel, *options, command=self.command(), pass_fds=tuple(self.store.values()))
+        self.wait_for("READY=1")
+        return recorder
+
+    def close(self) -> None:
+        for descriptor in self.store.values():
+            os.close(descriptor)
+        self.store.clear()
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(place: Path) -> Iterator[Manager]:
+    made = Manager(place / "notify")
+    yield made
+    made.close()
+
+
+def test_a_restart_of_the_service_loses_nothing(bus: Mount, recording: Recording, manager: Manager, start: Start) -> None:
+    recorder = manager.start(recording, bus / "U_x")
+    assert f"STATUS=Recording {bus / 'U_x'}" in manager.told
+    opener = recorder.holder
+    running = writers(start, bus / "U_x", 2, 20_000)
+    for number in range(3):
+        [client] = bus.clients("U_x", role="master")
+        assert int(client["PID"]) == opener
+        if number == 1:  # both at once, which is what a service manager does when it is in a hurry
+            os.killpg(recorder.process.pid, signal.SIGKILL)
+            recorder.process.wait()
+        else:
+            recorder.end()
+            manager.wait_for("STOPPING=1")
+        assert len(manager.store) == 1
+        assert (bus / "U_x").exists()
+        recorder = manager.start(recording, bus / "U_x")
+    for writer in running:
+        assert writer.wait(30) == 0
+    recorder.end(signal.SIGINT)
+    manager.listen()
+    assert manager.store == {}
+    assert not (bus / "U_x").exists()
+    assert numbers_of(recorder.spool, 2) == [list(range(20_000))] * 2
+
+
+def test_what_is_dropped_meanwhile_is_counted(mounting: Mounting, recording: Recording, manager: Manager) -> None:
+    bus = mounting("max_queue=10")
+    recorder = manager.start(recording, bus / "B_x")
+    recorder.end()
+    (bus / "B_x").write_bytes(numbered(0, 100))
+    for end in (100, 200):
+        recorder = manager.start(recording, bus / "B_x")
+        spool, lost = Spool(recorder.spool), end - end // 10
+        until(lambda spool=spool, lost=lost: spool.last.lost == lost, "losses are counted")  # type: ignore[misc]
+        recorder.end()
+        assert lines_of(recorder.spool).endswith(numbered(end - 10, end))
+        (bus / "B_x").write_bytes(numbered(end, end + 100))
+
+
+def test_a_channel_that_died_meanwhile_is_opened_anew(
+    bus: Mount, recording: Recording, manager: Manager, remounting: Remounting
+) -> None:
+    manager.start(recording, bus / "U_x").end()
+    manager.wait_for("STOPPING=1")
+    [before] = manager.store
+    again = remounting(bus)
+    recorder = manager.start(recording, again / "U_x")
+    again.wait_for_clients(1, "U_x", role="master")
+    (again / "U_x").write_bytes(b"one\n")
+    recorder.end()
+    manager.listen()
+    assert lines_of(recorder.spool) == b"one\n", recorder.words
+    assert len(manager.store) == 1
+    assert before not in manager.store
+
+
+def test_what_is_not_its_channel_is_closed(bus: Mount, recording: Recording, manager: Manager) -> None:
+    manager.start(recording, bus / "U_x").end()
+    manager.store["something"], other = os.pipe()
+    shutil.rmtree(bus.path.parent / "spool")
+    recorder = manager.start(recording, bus / "B_y")
+    manager.listen()
+    assert [name.split("-")[2] for name in manager.store] == [str(recorder.holder)]
+    until(lambda: not (bus / "U_x").exists(), "its master has gone")
+    with pytest.raises(BrokenPipeError):
+        os.write(other, b"x")
+    os.close(other)
+    recorder.end()
+
+
+def test_the_unit_is_in_order(place: Path) -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("there is no systemd-analyze")
+    unit = Path(__file__).parents[2] / "systemd" / "futebus-record@.service"
+    text = unit.read_text()
+    assert "\nExecStart=futebus-record " in text
+    copy = place / unit.name
+    copy.write_text(text.replace("ExecStart=futebus-record", f"ExecStart={sys.executable} -m futebus.record"))
+    done = run("systemd-analyze", "verify", "--man=no", copy)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,451 @@
+"""The spool by itself: offsets and pieces, retention, and what is left by a writer that was killed, or by a loss of power."""
+
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter
+from futebus.spool.layout import MARK, count_lines
+
+SMALL = 1 << 16
+"""Segments short enough that a few lines fill some."""
+
+
+def small(path: Path, *, channel: str = "B_x", is_continued: bool = False) -> SpoolWriter:
+    return SpoolWriter(path, channel, is_continued=is_continued, segment_bytes=SMALL, first_segment_bytes=1 << 13)
+
+
+def lines_of(spool: Spool | Path, begin: int | None = None, end: int | None = None) -> bytes:
+    spool = spool if isinstance(spool, Spool) else Spool(spool)
+    pieces = spool.pieces(spool.begin if begin is None else begin, spool.end if end is None else end, 1000)
+    return b"".join(piece.read() for piece in pieces)
+
+
+def numbered(begin: int, end: int, length: int = 100) -> bytes:
+    return b"".join(b"%0*d\n" % (length - 1, number) for number in range(begin, end))
+
+
+def killed(path: Path) -> Path:
+    """What would be left if the writer of a spool were killed at this moment."""
+    copy = path.with_name(f"{path.name}-{len(list(path.parent.iterdir()))}")
+    shutil.copytree(path, copy)
+    return copy
+
+
+def last_file(path: Path, suffix: str) -> Path:
+    return max(path.glob(f"*{suffix}"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+# ---------------------------------------------------------------------------------------------- against a naive list of lines
+
+TEXTS = st.binary(max_size=300).map(lambda data: data.replace(b"\n", b""))
+
+
+class Naive(RuleBasedStateMachine):
+    """A spool is a list of lines, of which retention takes some away at the front."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="futebus-"))
+        self.path = self.directory / "spool"
+        self.lines: list[bytes] = []
+        self.unfinished = b""
+        self.lost = 0
+        self.moments: list[tuple[int, int]] = []
+        """Times, and how many lines there were."""
+
+    @initialize()
+    def open(self) -> None:
+        self.writer = small(self.path)
+        self.reader = Spool(self.path)
+
+    @rule(texts=st.lists(TEXTS, max_size=20), longer=st.sampled_from([1, 1, 1, 200]), rest=TEXTS)
+    def append(self, texts: list[bytes], longer: int, rest: bytes) -> None:
+        data = b"".join(text * longer + b"\n" for text in texts) + rest
+        self.writer.append(data)
+        *whole, self.unfinished = (self.unfinished + data).split(b"\n")
+        self.lines += [text + b"\n" for text in whole]
+
+    @rule(count=st.integers(1, 5))
+    def lose(self, count: int) -> None:
+        self.writer.note_lost(count)
+        self.lost += count
+
+    @rule(is_continued=st.booleans())
+    def reopen(self, is_continued: bool) -> None:
+        self.writer.close()
+        self.writer = small(self.path, is_continued=is_continued)
+        if is_continued:
+            # The one thing that cannot be told from the zeros behind the lines.
+            self.unfinished = self.unfinished.rstrip(b"\0")
+        else:
+            assert self.writer.torn == len(self.unfinished.rstrip(b"\0"))
+            self.unfinished = b""
+
+    @rule(share=st.floats(0, 1), size=st.integers(0, 3 * SMALL), by_offset=st.booleans())
+    def retain(self, share: float, size: int, by_offset: bool) -> None:
+        before = self.reader.begin
+        wanted = int(share * self.writer.end)
+        removed = self.writer.retain(offset=wanted) if by_offset else self.writer.retain(size=size)
+        assert self.reader.begin == before + removed
+        if by_offset:
+            assert self.reader.begin <= max(wanted, before)
+        elif removed:
+            assert sum(map(len, self.lines[self.reader.begin :])) >= size
+
+    @precondition(lambda self: len(self.moments) < 5)
+    @rule()
+    def remember(self) -> None:
+        self.moments.append((max(time.time_ns(), self.reader.last.time + 1), len(self.lines)))
+        while time.time_ns() <= self.moments[-1][0]:
+            pass
+
+    @rule(shares=st.tuples(st.floats(0, 1), st.floats(0, 1)), size=st.sampled_from([1, 50, 5000, 10**6]))
+    def look(self, shares: tuple[float, float], size: int) -> None:
+        room = len(self.lines) - self.reader.begin
+        first, last = sorted(self.reader.begin + round(share * room) for share in shares)
+        pieces = list(self.reader.pieces(first, last, size))
+        assert b"".join(piece.read() for piece in pieces) == b"".join(self.lines[first:last])
+        assert [piece.first for piece in pieces] == list(itertools.accumulate((piece.lines for piece in pieces), initial=first))[
+            :-1
+        ]
+        for piece in pieces:
+            assert sum(count for count, _ in piece.times) == piece.lines == count_lines(piece.read())
+        if first < len(self.lines):
+            sizes = itertools.accumulate(map(len, self.lines[first:]))
+            fitting = sum(1 for total in sizes if total <= size)
+            assert self.reader.offset_after(first, size) == first + max(fitting, 1)
+
+    @invariant()
+    def agrees(self) -> None:
+        assert self.reader.end == self.writer.end == len(self.lines)
+        assert self.reader.last.lost == self.writer.lost == self.lost
+        assert Spool(self.path).end == len(self.lines)
+        for moment, count in self.moments:
+            assert self.reader.offset_at(moment) == max(count, self.reader.begin)
+
+    def teardown(self) -> None:
+        self.writer.close()
+        shutil.rmtree(self.directory)
+
+
+TestAgainstANaiveList = Naive.TestCase
+TestAgainstANaiveList.settings = settings(
+    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+# ---------------------------------------------------------------------------------------------- who may
+
+
+def test_what_is_no_spool_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    for directory in (tmp_path, tmp_path / "file", tmp_path / "file" / "below", tmp_path / "no" / "parent"):
+        with pytest.raises(NotASpool):
+            SpoolWriter(directory, "B_x")
+        with pytest.raises(NotASpool):
+            Spool(directory)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_a_spool_of_another_channel_or_format_is_left_alone(path: Path) -> None:
+    small(path).close()
+    with pytest.raises(ForeignSpool, match="is the spool of B_x, not of B_y"):
+        small(path, channel="B_y")
+    identity = json.loads((path / "spool.json").read_bytes())
+    (path / "spool.json").write_text(json.dumps({**identity, "format": 2}))
+    with pytest.raises(NotASpool, match="another format"):
+        small(path)
+    (path / "spool.json").write_text("{")
+    with pytest.raises(NotASpool, match="damaged"):
+        small(path)
+
+
+def test_one_writes(path: Path) -> None:
+    with small(path) as writer:
+        with pytest.raises(SpoolInUse, match=f"is being written by process {os.getpid()}$"):
+            small(path)
+        writer.append(b"one\n")
+    with small(path) as writer:
+        assert writer.end == 1
+
+
+def test_a_lock_outlives_its_writers_and_knows_its_spool(path: Path) -> None:
+    lock = SpoolLock(path, "B_x")
+    for number in range(2):
+        with SpoolWriter(path, "B_x", lock=lock, first_segment_bytes=SMALL) as writer:
+            writer.append(b"%d\n" % number)
+        with pytest.raises(SpoolInUse):
+            small(path)
+    shutil.rmtree(path)
+    with pytest.raises(NotASpool, match="has been removed"):
+        SpoolWriter(path, "B_x", lock=lock)
+    assert not path.exists()
+    lock.close()
+
+
+def test_who_was_killed_while_it_began_one_is_in_nobodys_way(path: Path) -> None:
+    path.mkdir()
+    (path / "lock").touch()
+    (path / "spool.json.new").write_text('{"form')
+    with small(path) as writer:
+        writer.append(b"one\n")
+    assert lines_of(path) == b"one\n"
+
+
+def test_an_offset_belongs_to_one_spool(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 3))
+    spool = Spool(path)
+    spool.check(spool.id, 3)
+    with pytest.raises(LinesGone, match="ends at line 3, before line 4"):
+        spool.check(spool.id, 4)
+    with pytest.raises(ForeignSpool):
+        spool.check("another", 0)
+    with pytest.raises(LinesGone, match="line 3 is not in"):
+        lines_of(spool, 0, 4)
+
+
+# ---------------------------------------------------------------------------------------------- what goes
+
+
+def test_age_removes_old_lines_also_where_few_come(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(b"old\n")
+        assert writer.retain(age=3600) == 0
+        assert lines_of(path) == b"old\n"
+        moment = time.time()
+        while time.time() < moment + 0.002:
+            pass
+        assert writer.retain(age=0.001) == 1
+        assert lines_of(path) == b""
+        writer.append(b"new\n")
+        assert Spool(path).begin == 1
+        assert lines_of(path) == b"new\n"
+
+
+def test_age_does_not_cut_a_line_that_is_not_finished(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(b"old\nhal")
+        moment = time.time()
+        while time.time() < moment + 0.002:
+            pass
+        assert writer.retain(age=0.001) == 1
+        writer.append(b"f\n")
+    assert lines_of(path) == b"half\n"
+
+
+def test_a_reader_is_told_when_retention_is_faster(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 50))
+        reader = Spool(path)
+        piece = next(reader.pieces(0, 50))
+        writer.append(numbered(50, 2000))
+        writer.retain(offset=2000)
+        with pytest.raises(LinesGone):
+            piece.read()
+        with pytest.raises(LinesGone, match=r"line 0 .* has been removed"):
+            lines_of(reader, 0, 50)
+        assert lines_of(reader) == numbered(reader.begin, 2000)
+
+
+def test_follow_gives_what_comes_later(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 2))
+        coming = Spool(path).follow(1, patience=20)
+        assert next(coming).read() == numbered(1, 2)
+        writer.append(numbered(2, 1000))
+        assert next(coming).read() == numbered(2, 1000)
+        assert list(Spool(path).follow(1000)) == []
+
+
+def test_lost_lines_are_told_by_where_they_were(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 10))
+        reader = Spool(path)
+        assert reader.last.lost == 0
+        writer.note_lost(3)
+        assert reader.last.lost == 3
+        writer.note_lost(4)
+        assert reader.last.lost == 7
+        writer.append(numbered(10, 20))
+        assert [reader.lost_before(offset) for offset in (0, 10, 11, 20)] == [0, 0, 7, 7]
+        assert Spool(path).lost_before(20) == 7
+
+
+# ---------------------------------------------------------------------------------------------- after a kill
+
+
+def test_what_has_no_mark_yet_is_found(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 10))
+        copy = killed(path)
+    with last_file(copy, ".lines").open("r+b") as file:
+        file.seek(10 * 100)
+        file.write(numbered(10, 15) + b"half a")
+    assert Spool(copy).end == 10
+    again = killed(copy)
+    with small(copy) as writer:
+        assert (writer.recovered, writer.torn, writer.end) == (5, 6, 15)
+        writer.append(numbered(15, 16))
+    assert lines_of(copy) == numbered(0, 16)
+    with small(again, is_continued=True) as writer:
+        assert (writer.recovered, writer.torn, writer.end) == (5, 0, 15)
+        writer.append(b" line\n")
+    assert lines_of(again) == numbered(0, 15) + b"half a line\n"
+
+
+def test_a_line_that_is_not_finished_survives_an_orderly_end(path: Path) -> None:
+    for part in (b"one\ntw", b"o, which is lo", b"ng"):
+        with small(path, is_continued=True) as writer:
+            writer.append(part)
+    with small(path, is_continued=True) as writer:
+        writer.append(b"\n")
+    assert lines_of(path) == b"one\ntwo, which is long\n"
+
+
+def test_a_line_goes_through_more_than_a_segment(path: Path) -> None:
+    parts = [b"%d" % (number % 10) * 7000 for number in range(40)]
+    with small(path) as writer:
+        writer.append(b"first\n")
+        for part in parts:
+            writer.append(part)
+            copy = killed(path)
+            with small(copy, is_continued=True) as other:
+                other.append(b"\n")
+            assert lines_of(copy).startswith(b"first\n0000")
+            assert lines_of(copy).endswith(part + b"\n")
+            shutil.rmtree(copy)
+        writer.append(b"\nlast\n")
+    assert lines_of(path) == b"first\n" + b"".join(parts) + b"\nlast\n"
+
+
+def test_a_segment_that_was_not_begun_altogether_is_begun_again(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 10))
+        copy = killed(path)
+    (copy / f"{10:020d}.lines").write_bytes(bytes(SMALL))
+    (copy / f"{10:020d}.new").write_bytes(b"")
+    with small(copy) as writer:
+        writer.append(numbered(10, 2000))
+    assert lines_of(copy) == numbered(0, 2000)
+    assert not list(copy.glob("*.new"))
+
+
+# ---------------------------------------------------------------------------------------------- after a loss of power
+
+
+def damaged(path: Path) -> Path:
+    """A spool of several segments; the last has the lines from 1200 on, ten in each append, and was not closed."""
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL, first_segment_bytes=SMALL) as writer:
+        writer.append(numbered(0, 1200))
+        for begin in range(1200, 1400, 10):
+            writer.append(numbered(begin, begin + 10))
+        assert Spool(path).begin == 0
+        return killed(path)
+
+
+@pytest.mark.parametrize("content", [b"", bytes(4096)], ids=["empty", "zeros"])
+def test_a_segment_without_marks_is_given_up(path: Path, content: bytes) -> None:
+    copy = damaged(path)
+    last_file(copy, ".index").write_bytes(content)
+    assert Spool(copy).end == 1200
+    with small(copy) as writer:
+        assert writer.end == 1200
+        writer.append(numbered(1200, 1210))
+    assert lines_of(copy) == numbered(0, 1210)
+
+
+def test_a_segment_without_lines_is_given_up(path: Path) -> None:
+    copy = damaged(path)
+    last_file(copy, ".lines").unlink()
+    with small(copy) as writer:
+        assert writer.end == 1200
+    assert lines_of(copy) == numbered(0, 1200)
+
+
+def test_marks_behind_a_hole_do_not_count(path: Path) -> None:
+    copy = damaged(path)
+    with last_file(copy, ".index").open("r+b") as file:
+        file.seek(6 * MARK.size)
+        file.write(bytes(3 * MARK.size))
+    with small(copy) as writer:
+        # The lines are there, and they are found by their newlines.
+        assert writer.end == 1400
+        writer.append(numbered(1400, 1500))
+    assert lines_of(copy) == numbered(0, 1500)
+
+
+def test_a_mark_that_makes_no_sense_does_not_count(path: Path) -> None:
+    copy = damaged(path)
+    with last_file(copy, ".index").open("r+b") as file:
+        file.seek(6 * MARK.size)
+        file.write(MARK.pack(5, 5, 5, 5))
+    with small(copy) as writer:
+        writer.append(numbered(1400, 1500))
+    assert lines_of(copy) == numbered(0, 1500)
+
+
+@pytest.mark.parametrize("hole", [4096, 512])
+def test_lines_behind_a_hole_are_given_up(path: Path, hole: int) -> None:
+    copy = damaged(path)
+    with last_file(copy, ".lines").open("r+b") as file:
+        file.seek(8192)
+        file.write(bytes(hole))
+    with small(copy) as writer:
+        assert writer.end == 1200 + 8192 // 100
+        writer.append(numbered(writer.end, 1500))
+    assert lines_of(copy) == numbered(0, 1500)
+
+
+def test_lines_that_did_not_reach_the_disk_are_given_up(path: Path) -> None:
+    copy = damaged(path)
+    os.truncate(last_file(copy, ".lines"), 5000)
+    with small(copy) as writer:
+        assert writer.end == 1250
+        writer.append(numbered(1250, 1300))
+    assert lines_of(copy) == numbered(0, 1300)
+
+
+def test_sync_sees_to_segments_that_have_ended(path: Path) -> None:
+    with small(path) as writer:
+        for begin in range(0, 2000, 100):
+            writer.append(numbered(begin, begin + 100))
+        assert len(writer._unsynced) > 0
+        writer.sync()
+        assert writer._unsynced == []
+    with small(path) as writer:  # the one before may have been killed before it could
+        assert len(writer._unsynced) > 0
+        writer.retain(offset=2000)
+        writer.sync()
+        assert writer._unsynced == []
+
+
+def test_another_thread_may_sync(path: Path) -> None:
+    with small(path) as writer, ThreadPoolExecutor() as pool:
+
+        def add() -> None:
+            for begin in range(0, 10000, 100):
+                writer.append(numbered(begin, begin + 100))
+
+        adding = pool.submit(add)
+        while not adding.done():
+            writer.sync()
+        adding.result()
+    assert lines_of(path) == numbered(0, 10000)
