@@ -44,7 +44,15 @@ def abort(mountpoint: Path) -> None:
 class Mount:
     """A mounted bus and its daemon, which runs in the foreground as `futebus -f` and logs to a file."""
 
-    def __init__(self, directory: Path, log: Path, *options: str, command: Sequence[str] = FUTEBUS, **popen: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        log: Path,
+        *options: str,
+        command: Sequence[str] = FUTEBUS,
+        patience: float = PATIENCE,
+        **popen: Any,
+    ) -> None:
         self.path = directory
         self.log = log
         self.expects_errors = False
@@ -57,7 +65,7 @@ class Mount:
             self.daemon = subprocess.Popen(
                 [*command, "-f", *arguments, str(directory)], stderr=stream, stdin=subprocess.DEVNULL, **popen
             )
-        self._watchdog = threading.Timer(PATIENCE, self._give_up)
+        self._watchdog = threading.Timer(patience, self._give_up)
         self._watchdog.daemon = True
         self._watchdog.start()
         until(lambda: self.daemon.poll() is not None or "a bus is mounted" in self.words, "the bus is mounted")
