@@ -388,6 +388,27 @@ def test_a_bus_that_comes_back(place: Path, mounting: Mounting, stream: Stream, 
         again.discard()
 
 
+def test_a_slow_query_loses_nothing_and_its_writers_do_not_wait(mounting: Mounting, stream: Stream, tmp_path: Path) -> None:
+    bus = mounting("max_queue=100")
+    goes_on = threading.Event()
+
+    class Slow(Kept):
+        def __call__(self, rows: DataFrame, batch: int) -> None:
+            assert goes_on.wait(60)
+            super().__call__(rows, batch)
+
+    query = Slow(tmp_path).start(stream(bus / "U_jobs", "value STRING", master="true"))
+    try:
+        until((bus / "U_jobs").exists, "the channel", 60)
+        for number in range(300):  # three times what the bus holds, one by one
+            say(bus / "U_jobs", f"line {number}")
+        goes_on.set()
+        assert [row.value for row in query.wait_for(300)] == [f"line {number}" for number in range(300)]
+    finally:
+        goes_on.set()
+        query.stop()
+
+
 # ---------------------------------------------------------------------------------------------- losses
 
 
