@@ -8,22 +8,19 @@ ask for it again.
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
-import signal
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 from pyspark.sql.streaming.query import StreamingQuery
@@ -34,105 +31,22 @@ from . import live
 from .archive_batches import HIDDEN, Archive
 from .archive_compaction import SCHEMA, Compaction
 from .archive_files import ArchiveError
+from .archive_order import FAILURES, LOG, STOP_SECONDS, Order, sentence, session
 from .drains import Drained
 from .options import QueryError
 from .terminal import Terminal
 
 TICK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
+"""How often is looked for channels that a pattern matches."""
 COMPACTION_SECONDS = 60.0
 """How often is looked for hours that have ended."""
-STOP_SECONDS = 3.0
-"""How long a running batch may take to its end when it is time to stop. Then it is given up, and comes again."""
+FINISH_SECONDS = 1.0
+"""How long, at the end, what is queued on the bus is taken. Who goes on writing then is heard no more."""
+INSISTING_SECONDS = 0.5
+"""How long after the first signal to end the next one means it."""
 RATE_SECONDS = 10.0
 """Over which time the lines per second are told."""
-
-FAILURES = (ArchiveError, QueryError, SpoolError, ChannelError, PySparkException, Py4JError, OSError)
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be archived, where and how."""
-
-    channels: tuple[Path, ...]
-    """Which ones, in the directory of the bus."""
-    bus: Path | None
-    """With `pattern`: the bus whose channels it matches. None if only spools are looked for."""
-    pattern: str | None
-    root: str
-    """The directory of the archive: an absolute path, or a URI."""
-    spools: Path
-    """The directory of the spools."""
-    is_external: bool
-    """Whether others fill the spools."""
-    is_slave: bool
-    """Whether U and S channels have another master."""
-    every: float
-    """Seconds from batch to batch."""
-    batch_bytes: int
-    is_once: bool
-    is_binary: bool
-    fails_on_loss: bool
-    most_files: int
-    file_bytes: int
-    stats: Path | None
-    window: float
-    """Seconds."""
-    errors: str
-    master: str
-    conf: tuple[tuple[str, str], ...]
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the archive is a directory of this host."""
-        return self.root.startswith("/")
-
-    def spool_of(self, name: str) -> Path:
-        """The directory of a channel's spool."""
-        return self.spools / name
-
-
-LOG = """\
-rootLogger.level = {level}
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %p %c{{1}}: %m%n
-"""
-"""What Spark logs, in the words of its logger. What ends a query is told by other ways, and in one line."""
-
-
-def session(order: Order, log: Path) -> SparkSession:
-    """Starts Spark.
-
-    Args:
-        order: how.
-        log: the configuration of its log.
-    """
-    settings = {"spark.app.name": "futebus-archive", "spark.python.unix.domain.socket.enabled": "true"}
-    if order.master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": "2",
-        }
-    settings |= {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.streaming.stopTimeout": f"{STOP_SECONDS:g}s",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
-        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    }
-    builder = SparkSession.builder.master(order.master)
-    for name, value in (settings | dict(order.conf)).items():
-        builder = builder.config(name, value)
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        return builder.getOrCreate()
-    finally:
-        signal.signal(signal.SIGINT, handler)  # Spark has put its own there
 
 
 class Archiving:
@@ -153,14 +67,19 @@ class Archiving:
         self._safe: dict[str, int] = {}
         self._archived = self._files = 0
         self._rates: deque[tuple[float, int]] = deque()
+        self._has_added = False
+        self._left_out: set[str] = set()
         self._failure: BaseException | None = None
         self._is_starting = True
-        self._looked = 0.0
+        self._asked = math.inf
 
     def stop(self) -> None:
         """Makes `run` return soon. Called from a signal handler."""
-        if self._is_starting or self._stopping.is_set():
-            # Spark's start cannot be interrupted, and nothing has begun. Or somebody insists: nothing gets lost by it.
+        now = time.monotonic()
+        self._asked = min(self._asked, now)
+        # Spark's start cannot be interrupted, and nothing has begun. Or somebody insists: nothing gets lost by it. (timeout(1)
+        # sends each signal twice, once to the process and once to its group.)
+        if self._is_starting or now - self._asked > INSISTING_SECONDS:
             os._exit(0)
         self._stopping.set()
 
@@ -173,7 +92,10 @@ class Archiving:
         with self._locked():
             try:
                 self._check_spools()
-                self._drain()
+                self._drain(is_first=True)
+                if self._order.pattern is not None and not self._order.is_external:
+                    # Channels do not wait for Spark to start.
+                    threading.Thread(target=self._drain_more, daemon=True).start()
                 with self._terminal.adopted(), tempfile.NamedTemporaryFile("w", suffix=".properties") as log:
                     log.write(LOG.format(level="WARN" if self._terminal.is_open else "OFF"))
                     log.flush()
@@ -186,8 +108,7 @@ class Archiving:
                     self._is_starting = False
                     self._end(spark)
             finally:
-                for drained in self._drained.values():
-                    drained.stop()
+                self._stop_drains()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -207,14 +128,24 @@ class Archiving:
     # ------------------------------------------------------------------------------------------ channels
 
     def _check_spools(self) -> None:
-        if self._order.is_external:
+        if not self._order.is_external:
+            self._order.spools.mkdir(parents=True, exist_ok=True)
+        else:
             for channel in self._order.channels:
                 directory = self._order.spool_of(channel.name)
                 if not directory.exists():
                     raise ArchiveError(f"{directory} is no spool yet: futebus-record {channel} {directory} fills it")
                 Spool(directory)
 
-    def _drain(self) -> None:
+    def _drain_more(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            try:
+                self._drain(is_first=False)
+            except FAILURES as error:
+                self._failure = error
+                return
+
+    def _drain(self, *, is_first: bool) -> None:
         """Takes up the channels that are to be drained and are not yet."""
         order = self._order
         if order.is_external:
@@ -227,7 +158,7 @@ class Archiving:
             except OSError:
                 is_there = False
             if not is_there:
-                if not self._drained and self._is_starting:
+                if is_first:
                     raise ArchiveError(f"no bus is mounted on {order.bus}")
                 return  # it may come back
             # Who is to be master must be told so: a channel that is there has one.
@@ -239,7 +170,23 @@ class Archiving:
             if has_master and order.is_slave and not channel.exists():
                 raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
             is_master = has_master and not order.is_slave and order.pattern is None
-            self._drained[channel.name] = Drained(channel, order.spool_of(channel.name), is_master, self._news)
+            try:
+                self._drained[channel.name] = Drained(channel, order.spool_of(channel.name), is_master, self._news)
+            except (ChannelError, QueryError) as error:
+                if order.pattern is None:
+                    raise
+                # Nobody has asked for this one, and it may be another's or gone already. It is tried again.
+                if channel.name not in self._left_out:
+                    self._left_out.add(channel.name)
+                    self._terminal.say(f"{sentence(error)}; it is left out")
+
+    def _stop_drains(self) -> None:
+        """Takes what the bus still has, if it does not take long, and lets go of the channels."""
+        deadline = time.monotonic() + FINISH_SECONDS
+        for drained in list(self._drained.values()):
+            with contextlib.suppress(*FAILURES):
+                drained.wait_until_idle(deadline - time.monotonic())
+            drained.stop()
 
     def _forget(self) -> None:
         """Takes from the spools what no query can ask for again."""
@@ -248,7 +195,7 @@ class Archiving:
         if stats is not None:
             counted = _begins(stats)
             safe = {name: min(line, counted[name]) for name, line in safe.items() if name in counted}
-        for name, drained in self._drained.items():
+        for name, drained in list(self._drained.items()):
             if name in safe:
                 drained.forget(safe[name])
             drained.check()
@@ -303,10 +250,14 @@ class Archiving:
         with self._busy:
             if self._stopping.is_set():
                 raise ArchiveError("stopping")
-            # The batch before is done, as Spark has written down; this one may come again.
-            self._safe = {name: at.line for name, at in self._archive.state.positions.items()}
-            self._archived += self._archive.add(lines)
-            self._files += len(self._archive.state.moves)
+            if self._has_added:
+                # The batch before is done, as Spark has written down; this one may come again. The first one may be such a one,
+                # and then the archive is further than Spark.
+                self._safe = {name: at.line for name, at in self._archive.state.positions.items()}
+            if count := self._archive.add(lines):
+                self._archived += count
+                self._files += len(self._archive.state.moves)
+            self._has_added = True
 
     # ------------------------------------------------------------------------------------------ work
 
@@ -322,16 +273,10 @@ class Archiving:
                 raise self._failure
             if not any(query.isActive for query in self._queries.values()):
                 break
-            self._drain_more()
             self._forget()
             self._terminal.status(self._words())
         if self._order.is_once and not self._stopping.is_set():
             self._compact_due()
-
-    def _drain_more(self) -> None:
-        if self._order.pattern is not None and time.monotonic() - self._looked > 1:
-            self._looked = time.monotonic()
-            self._drain()
 
     def _compact(self) -> None:
         while not self._stopping.is_set():
@@ -392,6 +337,7 @@ class Archiving:
             self._terminal.status(words, is_last=True)
         with contextlib.suppress(*FAILURES):
             spark.stop()
+        self._terminal.is_closed = False
         giving_up.cancel()
 
 
@@ -405,19 +351,3 @@ def _begins(query: StreamingQuery) -> dict[str, int]:
         if isinstance(begin, dict):  # the ticks' is a number, and that of the very first batch is null
             found |= {name: at["line"] for name, at in begin.items()}
     return found
-
-
-_OURS = "QueryError OptionError SpoolError ArchiveError LinesGone ForeignSpool NotASpool SinkError".split()
-
-
-def sentence(error: BaseException) -> str:
-    """What has gone wrong, in one line."""
-    words = str(error)
-    if isinstance(error, PySparkException | StreamingQueryException):
-        ours = re.findall(
-            r"(?:QueryError|OptionError|SpoolError|ArchiveError|LinesGone|ForeignSpool|NotASpool|SinkError): (.+)", words
-        )
-        if ours:
-            return str(ours[-1]).strip()
-        words = next((line for line in words.splitlines() if line.strip()), type(error).__name__)
-    return words.splitlines()[0] if words else type(error).__name__

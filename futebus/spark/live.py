@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
@@ -125,10 +126,8 @@ def publisher(channel: Path, say: Callable[[str], None]) -> Callable[[DataFrame,
 
 def check_regex(spark: SparkSession, pattern: str) -> str | None:
     """What is wrong with a regular expression of Java; None if nothing is."""
-    from py4j.protocol import Py4JJavaError
-
     try:
         spark.sparkContext._jvm.java.util.regex.Pattern.compile(pattern)  # type: ignore[union-attr]
-    except Py4JJavaError as error:
-        return str(error.java_exception.getDescription())
+    except IllegalArgumentException as error:
+        return str(error).splitlines()[0]
     return None

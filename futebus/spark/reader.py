@@ -247,6 +247,9 @@ class _Running:
         rows = self._options.max_rows if is_limited else None
         size = self._options.max_bytes if is_limited else None
         deadline = time.monotonic() + self._options.poll_seconds
+        for name in start.keys() & self._spools.keys():
+            # Another spool, with fewer lines, would otherwise look as if nothing were new.
+            self._spools[name].check(start[name]["spool"], start[name]["line"])
         while True:
             self._look_for_channels()
             for drained in self._drained.values():

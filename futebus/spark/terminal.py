@@ -51,7 +51,7 @@ class Terminal:
             if self._is_quiet:
                 return
             if self._has_colours:
-                width = os.get_terminal_size(self._stream.fileno()).columns - 1
+                width = (os.get_terminal_size(self._stream.fileno()).columns or 80) - 1  # 0: nobody knows
                 self._status = "" if is_last else f"{_DIM}{words[:width]}{_PLAIN}"
                 self._write(f"{words}\n" if is_last else "")
             elif is_last or time.monotonic() - self._told >= STATUS_SECONDS:

@@ -1,0 +1,87 @@
+"""Says on a channel when a number is far from the others.
+
+Many programs report numbers on U_numbers, as lines `KEY NUMBER`. For each key and each five seconds, the mean and the deviation
+are computed. If the largest number is far from the mean, a line goes to B_alerts.
+
+In four shells:
+
+    mkdir -p /tmp/bus; futebus -f /tmp/bus      # a bus, until Ctrl-C
+    python examples/alerts.py /tmp/bus          # this; ready when `ls /tmp/bus` shows U_numbers
+    cat /tmp/bus/B_alerts
+    while sleep 0.1; do echo "disk $((RANDOM % 10))"; done > /tmp/bus/U_numbers
+
+and, in a fifth one, now and then:
+
+    echo 'disk 100' > /tmp/bus/U_numbers
+
+It needs pyspark, pyarrow and Java 17: pip install 'futebus[spark]'.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
+
+LEAST = 10
+"""How many numbers it takes to judge one."""
+
+FAR = 2.5
+"""How many deviations from the mean are far."""
+
+if len(sys.argv) != 2:
+    sys.exit("usage: alerts.py BUS, the directory where a bus is mounted")
+bus = sys.argv[1]
+
+spark = SparkSession.builder.appName("alerts").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+Path(bus, "B_alerts").touch()
+
+with tempfile.TemporaryDirectory() as state:
+    # As the master of the channel, Spark misses nothing: who writes waits when Spark is behind.
+    lines = (
+        spark.readStream.format("futebus")
+        .option("spoolLocation", f"{state}/U_numbers")
+        .option("master", "true")
+        .load(f"{bus}/U_numbers")
+    )
+
+    numbers = lines.select(
+        "timestamp",
+        F.split_part("value", F.lit(" "), F.lit(1)).alias("key"),
+        F.split_part("value", F.lit(" "), F.lit(2)).try_cast("double").alias("number"),
+    ).where("number IS NOT NULL")
+
+    # A window is judged when it is over, which later lines show.
+    windows = (
+        numbers.withWatermark("timestamp", "1 second")
+        .groupBy(F.window("timestamp", "5 seconds"), "key")
+        .agg(
+            F.count("number").alias("count"),
+            F.avg("number").alias("mean"),
+            F.stddev("number").alias("deviation"),
+            F.max("number").alias("largest"),
+        )
+    )
+    alerts = windows.where((F.col("count") >= LEAST) & (F.col("largest") > F.col("mean") + FAR * F.col("deviation"))).select(
+        F.format_string(
+            "%s: %.1f is far from %.1f, the mean of %d numbers since %s",
+            "key",
+            "largest",
+            "mean",
+            "count",
+            F.date_format("window.start", "HH:mm:ss"),
+        ).alias("value")
+    )
+
+    query = (
+        alerts.writeStream.outputMode("append")
+        .format("futebus")
+        .option("checkpointLocation", f"{state}/checkpoint")
+        .start(f"{bus}/B_alerts")
+    )
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()

@@ -1,0 +1,36 @@
+"""Counts the words of a channel while they come.
+
+In three shells:
+
+    mkdir -p /tmp/bus; futebus -f /tmp/bus      # a bus, until Ctrl-C
+    python examples/word_count.py /tmp/bus      # this; ready when `ls /tmp/bus` shows B_words
+    echo 'to be or not to be' > /tmp/bus/B_words
+
+It needs pyspark, pyarrow and Java 17: pip install 'futebus[spark]'.
+"""
+
+import sys
+import tempfile
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
+
+if len(sys.argv) != 2:
+    sys.exit("usage: word_count.py BUS, the directory where a bus is mounted")
+bus = sys.argv[1]
+
+spark = SparkSession.builder.appName("word count").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+
+with tempfile.TemporaryDirectory() as spool:
+    # Lines go from the channel into files first, so that Spark can read them again when it has to.
+    lines = spark.readStream.format("futebus").option("spoolLocation", f"{spool}/B_words").load(f"{bus}/B_words")
+
+    words = lines.select(F.explode(F.split(F.lower("value"), r"\W+")).alias("word")).where("word != ''")
+    counts = words.groupBy("word").count().orderBy(F.desc("count"), "word")
+
+    query = counts.writeStream.outputMode("complete").format("console").start()
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()

@@ -1,0 +1,47 @@
+"""What tests of archives share: lines with times of one's choice, and readers that know nothing of Spark."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+PARTITIONS = pa.schema([("channel", pa.string()), ("date", pa.string()), ("hour", pa.string())])
+SCHEMA = "channel STRING, value STRING, offset LONG, timestamp TIMESTAMP, address STRING"
+
+
+class Line(NamedTuple):
+    """A line as a stream gives it."""
+
+    channel: str
+    value: str | bytes | None
+    offset: int
+    timestamp: datetime
+    address: str | None = None
+
+
+def lines(channel: str, offsets: Iterable[int], moment: str) -> list[Line]:
+    """Lines of a channel, with text of their own, taken at one moment (UTC)."""
+    return [Line(channel, f"{channel} says {offset}", offset, datetime.fromisoformat(moment + "+00:00")) for offset in offsets]
+
+
+def table(root: Path) -> pa.Table:
+    """An archive as pyarrow reads it."""
+    return ds.dataset(root, format="parquet", partitioning=ds.partitioning(PARTITIONS, flavor="hive")).to_table()
+
+
+def read(root: Path) -> list[Line]:
+    """The lines of an archive, by channel and offset; each must lie where its time says."""
+    found = []
+    for row in table(root).to_pylist():
+        moment: datetime = row["timestamp"].astimezone(UTC)
+        assert (row["date"], row["hour"]) == (f"{moment:%Y-%m-%d}", f"{moment:%H}")
+        found.append(Line(row["channel"], row["value"], row["offset"], moment, row["address"]))
+    return sorted(found, key=lambda line: (line.channel, line.offset))
+
+
+def files(root: Path) -> list[Path]:
+    """The files of an archive that readers see."""
+    return sorted(root.glob("channel=*/*/*/*"))
