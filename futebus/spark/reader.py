@@ -38,8 +38,8 @@ SMALL_BYTES = 1 << 20
 """Below this, the milliseconds that a task needs to begin count more than the lines that it reads."""
 
 FILLER_BYTES = 128 << 10
-"""How much is sent along to a task for nothing. Spark writes what a task is to do in two pieces to a TCP connection on which Nagle's
-algorithm holds back the second one, if it is small, until the first is acknowledged: 40 ms. More than a packet goes at once."""
+"""How much is sent along to a task for nothing. Spark writes what a task is to do in two pieces to a TCP connection. If the
+second is small, Nagle's algorithm holds it back until the first is acknowledged: 40 ms. More than a packet goes at once."""
 
 Offset = dict[str, Any]
 
