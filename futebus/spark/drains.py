@@ -48,7 +48,11 @@ class Drained:
         self._drain = Drain(channel, self._writer, is_master=is_master, say=self._say, on_lines=self._notify)
         self._thread = threading.Thread(target=self._run, name=f"drain {channel.name}", daemon=True)
         self._thread.start()
-        self._wait_until_joined()
+        try:
+            self._wait_until_joined()
+        except BaseException:
+            self.stop()
+            raise
 
     def _check_bus(self) -> None:
         """What will not change by waiting is said at once."""
@@ -77,7 +81,6 @@ class Drained:
         while not self._drain.is_joined:
             self.check()
             if time.monotonic() > deadline:
-                self.stop()
                 raise QueryError(self._said.removesuffix("; waiting") or f"{self.channel} cannot be opened")
             time.sleep(0.005)
 
