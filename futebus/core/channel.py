@@ -14,8 +14,8 @@ class Channel:
     """One channel: a file of the bus, or what is left of it while clients hold it open.
 
     `mode`, `uid`, `gid` and the times (nanoseconds) are the file's, for whoever shows it as one to keep. The counts are of
-    whole messages: `messages_in` were accepted, `copies` put into rlists (one for each receiver, control messages too); of
-    these, `messages_out` were read, `dropped` pushed out of a full rlist, `lost` when their client closed, and the rest wait.
+    whole messages: `messages_in` were accepted, `messages_out` read (by each reader), `dropped` pushed out of a full rlist,
+    `lost` still waiting for a client that closed.
     """
 
     def __init__(self, name: bytes, kind: Kind, number: int, owner: Owner, mode: int, limits: Limits, now: int) -> None:
@@ -40,8 +40,7 @@ class Channel:
         """The slaves' writes that wait for the master, first come first."""
         self.armed_slaves: set[Client] = set()
         """The polled slaves that write: who must be told when the master's rlist gets a free place."""
-        self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
-        self.copies = self.dropped = self.lost = 0
+        self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = self.dropped = self.lost = 0
         self._last_id = 0
 
     # ------------------------------------------------------------------------------------------ coming and going
@@ -79,7 +78,7 @@ class Channel:
         self.armed_slaves.discard(client)
         client.is_armed = False
         client.end_reads(effects)
-        self.lost += client.mailbox.messages + client.mailbox.controls
+        self.lost += client.mailbox.messages
         if client is self.master:
             self.master = None
             self.is_dead = True
@@ -162,7 +161,6 @@ class Channel:
 
     def _broadcast(self, sender: Client, run: Run, effects: Effects) -> None:
         # Client.deliver, spelled out: with thousands of readers the call costs more than what it does.
-        self.copies += run.messages * (len(self.readers) - (sender.id in self.readers))
         for reader in self.readers.values():
             if reader is not sender and reader.mailbox.put(run):
                 reader.attend(effects)

@@ -132,7 +132,6 @@ class Client:
 
     def deliver(self, run: Run, effects: Effects) -> None:
         """Puts messages into rlist, hands them to reads that wait, and drops the oldest if that is too many."""
-        self.channel.copies += run.messages
         if self.mailbox.put(run):
             self.attend(effects)
 
@@ -149,7 +148,6 @@ class Client:
         """Puts a control message into rlist, past flow control."""
         was_readable = bool(self.mailbox)
         self.mailbox.put_control(message)
-        self.channel.copies += 1
         if not was_readable:
             self._became_readable(effects)
 

@@ -38,10 +38,7 @@ class ClientStat:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStat:
-    """One channel and its clients. The counts are of whole messages, all but `…_in` summed over the receivers.
-
-    Nothing is ever lost count of: `copies` is `messages_out + dropped + lost` and what the clients' `rlist` add up to.
-    """
+    """One channel and its clients. The counts are of whole messages, `…_out` summed over the readers."""
 
     name: bytes
     type: str
@@ -53,7 +50,6 @@ class ChannelStat:
     age: int
     messages_in: int
     bytes_in: int
-    copies: int
     messages_out: int
     bytes_out: int
     dropped: int
@@ -98,7 +94,6 @@ def _channel(channel: Channel, now: int) -> ChannelStat:
         age=now - channel.created_at,
         messages_in=channel.messages_in,
         bytes_in=channel.bytes_in,
-        copies=channel.copies,
         messages_out=channel.messages_out,
         bytes_out=channel.bytes_out,
         dropped=channel.dropped,
@@ -162,7 +157,7 @@ def _count(number: int, what: str) -> str:
 
 def _channel_table(channels: tuple[ChannelStat, ...]) -> Iterator[str]:
     return table(
-        "CHANNEL STATE MODE OWNER CLIENTS IN BYTES-IN COPIES OUT BYTES-OUT DROPPED LOST AGE TYPE".split(),
+        "CHANNEL STATE MODE OWNER CLIENTS IN BYTES-IN OUT BYTES-OUT DROPPED LOST AGE TYPE".split(),
         (
             [
                 escape(channel.name),
@@ -172,7 +167,6 @@ def _channel_table(channels: tuple[ChannelStat, ...]) -> Iterator[str]:
                 str(len(channel.clients)),
                 str(channel.messages_in),
                 size(channel.bytes_in),
-                str(channel.copies),
                 str(channel.messages_out),
                 size(channel.bytes_out),
                 str(channel.dropped),
@@ -182,7 +176,7 @@ def _channel_table(channels: tuple[ChannelStat, ...]) -> Iterator[str]:
             ]
             for channel in channels
         ),
-        right="CLIENTS IN BYTES-IN COPIES OUT BYTES-OUT DROPPED LOST AGE",
+        right="CLIENTS IN BYTES-IN OUT BYTES-OUT DROPPED LOST AGE",
     )
 
 

@@ -318,14 +318,16 @@ static const struct fuse_lowlevel_ops *hooked_operations(const struct fuse_lowle
     return &ours;
 }
 
-/* libfuse 3.17 made fuse_session_new a macro over a versioned function. */
+/* libfuse 3.17 made fuse_session_new a macro over a versioned function, of which later versions declare an argument const. */
 #ifdef fuse_session_new
-INTERPOSED struct fuse_session *fuse_session_new_versioned(struct fuse_args *args, const struct fuse_lowlevel_ops *op,
-                                                           size_t op_size, const struct libfuse_version *version,
-                                                           void *userdata)
+INTERPOSED struct fuse_session *session_new_versioned(struct fuse_args *args, const struct fuse_lowlevel_ops *op, size_t op_size,
+                                                      const void *version, void *userdata)
+    __asm__("fuse_session_new_versioned");
+
+struct fuse_session *session_new_versioned(struct fuse_args *args, const struct fuse_lowlevel_ops *op, size_t op_size,
+                                           const void *version, void *userdata)
 {
-    static struct fuse_session *(*next)(struct fuse_args *, const struct fuse_lowlevel_ops *, size_t,
-                                        const struct libfuse_version *, void *);
+    static struct fuse_session *(*next)(struct fuse_args *, const struct fuse_lowlevel_ops *, size_t, const void *, void *);
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "fuse_session_new_versioned");
     if (!next)
