@@ -50,7 +50,10 @@ class Storage:
         self._jvm = context._jvm  # Hadoop's FileSystem has no other way into Python
         self._root = self._jvm.org.apache.hadoop.fs.Path(root)
         try:
-            self._files = self._root.getFileSystem(context._jsc.hadoopConfiguration())
+            self._files = self._root.getFileSystem(
+                # A copy: Spark sends the session's own to its tasks, and cannot while a file system adds to it.
+                context._jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())
+            )
             self._root = self._files.makeQualified(self._root)
         except (Py4JJavaError, PySparkException) as error:
             raise ArchiveError(f"{root}: {_reason(error)}") from None
