@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from . import bulk, collect, grow, plot, readers, round_trip, shell, single, spark, targets
+from . import bulk, collect, flood, grow, plot, readers, round_trip, shell, single, spark, targets
 from .figures import Row, as_json, render
 
 DEADLINE = 120
@@ -32,12 +32,13 @@ BENCHES: dict[tuple[str, ...], Bench] = {
     ("collect",): lambda rounds, show: (collect.run(rounds, show),),
     ("grow",): lambda rounds, show: (grow.run(rounds, show),),
     ("readers",): lambda rounds, show: (readers.run(rounds, show),),
+    ("flood",): lambda rounds, show: (flood.run(rounds, show),),
     ("spark", "spark-drain", "spark-latency", "spark-idle"): spark.run,
 }
 """The rows that one measurement gives, and the measurement."""
 ROWS = [row for rows in BENCHES for row in rows]
-USUAL = [row for row in ROWS if not row.startswith("spark")]
-"""Without arguments: Spark takes minutes of its own."""
+USUAL = [row for row in ROWS if not row.startswith("spark") and row != "flood"]
+"""Without arguments: Spark and the floods take minutes of their own."""
 
 
 def show(words: str) -> None:
@@ -79,7 +80,7 @@ def arguments() -> argparse.Namespace:
         prog="scripts/bench",
         description="Measures futebus beside what one could use instead, and what is under it.",
         epilog=f"The rows are {', '.join(ROWS)}; `latency` is another name of `round-trip`. Without any, all are measured "
-        "but those of Spark, which `spark` stands for together.",
+        "but `flood` and those of Spark, which `spark` stands for together.",
     )
     parser.add_argument("row", nargs="*", type=_rows, help="measure this row only")
     parser.add_argument("--only", type=_rows, metavar="ROW[,ROW...]", help="measure these rows only")
@@ -105,7 +106,7 @@ def measure(wanted: list[str], rounds: int) -> list[Row]:
         if not set(keys) & set(wanted):
             continue
         try:
-            with deadline(DEADLINE * max(1, rounds // ROUNDS) * (3 if "spark" in keys else 1)):
+            with deadline(DEADLINE * max(1, rounds // ROUNDS) * (3 if keys[0] in ("spark", "flood") else 1)):
                 # The cost is that of the 1-reader case, so for it alone there is no need of the others.
                 rows = bulk.run(rounds, show, (1,)) if keys[0] == "bulk" not in wanted else bench(rounds, show)
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:

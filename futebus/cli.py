@@ -2,17 +2,20 @@
 
 import argparse
 import logging
-import logging.handlers
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 import futebus
 
+if TYPE_CHECKING:
+    from futebus.service import ServiceManager
+
 OK, FAILED, USAGE = 0, 1, 2
 
-SYSLOG = "/dev/log"
+READY = "a bus is mounted"
 
 DESCRIPTION = """\
 Mounts a text message bus on a directory. Every file in it is a channel, every line written to a channel a message, and the
@@ -27,7 +30,8 @@ options of a bus (-o), with their defaults:
   max_clients=16384         clients on the bus
   max_clients_per_user=4096 clients of one user other than root
   max_channels=4096         channels on the bus
-  mode=1777 uid= gid=       of the directory; the owner is who mounts
+  mode=1777 uid= gid=       of the directory; the owner is who serves the bus
+  user=NAME                 who serves the bus, if root mounts it
   bulk                      every client reads many messages at once
 and FUSE's: allow_other, allow_root, auto_unmount, fsname=NAME ...
 
@@ -78,6 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     from futebus.fuse.mountpoint import MountError, prepare
     from futebus.fuse.options import OptionError, parse
+    from futebus.logs import say, say_to_syslog
+    from futebus.service import ServiceManager
 
     logging.basicConfig(stream=sys.stderr, format="futebus: %(message)s", level=logging.WARNING)
     try:
@@ -86,34 +92,32 @@ def main(arguments: list[str] | None = None) -> int:
     except (OptionError, MountError) as error:
         return _fail(error)
 
-    def serve(on_ready: Callable[[], None]) -> int:
+    def serve(on_ready: Callable[[], None], manager: "ServiceManager") -> int:
         from futebus.fuse.mount import Mounted
 
         try:
-            Mounted(mountpoint, options, on_ready).serve()
+            Mounted(mountpoint, options, on_ready, manager).serve()
         except MountError as error:
             return _fail(error)
         return OK
 
+    log = partial(say if given.foreground else say_to_syslog, mountpoint, throttle=not given.debug)
     level = logging.DEBUG if given.debug else logging.INFO
     if given.foreground:
-        logging.getLogger().setLevel(level)
-        _quiet_libraries()
-        return serve(lambda: logging.getLogger(__name__).info("a bus is mounted on %s", mountpoint))
-    return _in_background(serve, mountpoint, level)
+        log(level)
+        return serve(lambda: logging.getLogger(__name__).info(READY), ServiceManager())
+    # Who goes to the background is not what a service manager has started: the program that has is.
+    return _in_background(lambda on_ready: serve(on_ready, ServiceManager({})), lambda: log(level))
 
 
 def _fail(error: Exception) -> int:
-    print(f"futebus: {error}", file=sys.stderr)
+    from futebus.logs import printable
+
+    print(f"futebus: {printable(str(error))}", file=sys.stderr)
     return FAILED
 
 
-def _quiet_libraries() -> None:
-    # pyfuse3's own debug log is one line for each worker task, not for each request.
-    logging.getLogger("pyfuse3").setLevel(logging.WARNING)
-
-
-def _in_background(serve: Callable[[Callable[[], None]], int], mountpoint: str, level: int) -> int:
+def _in_background(serve: Callable[[Callable[[], None]], int], log_to_syslog: Callable[[], None]) -> int:
     """Runs `serve` in a child that goes on once it has said that it is ready. Until then its stderr and status are ours."""
     ready, say_ready = os.pipe()
     child = os.fork()
@@ -130,7 +134,8 @@ def _in_background(serve: Callable[[Callable[[], None]], int], mountpoint: str, 
     os.dup2(null, 1)
 
     def on_ready() -> None:
-        _log_to_syslog(mountpoint, level)
+        log_to_syslog()
+        logging.getLogger(__name__).info(READY)
         sys.stderr.flush()
         os.dup2(null, 2)
         os.write(say_ready, b"!")
@@ -140,24 +145,10 @@ def _in_background(serve: Callable[[Callable[[], None]], int], mountpoint: str, 
     try:
         status = serve(on_ready)
     except BaseException:
-        logging.getLogger(__name__).exception("%s: the bus has failed", mountpoint)
+        logging.getLogger(__name__).exception("the bus has failed")
     finally:
         logging.shutdown()
         os._exit(status)
-
-
-def _log_to_syslog(mountpoint: str, level: int) -> None:
-    root = logging.getLogger()
-    for handler in root.handlers[:]:
-        root.removeHandler(handler)
-    root.setLevel(level)
-    _quiet_libraries()
-    # There may be no system log, or not yet: the handler tries again at each message, and complains nowhere.
-    logging.raiseExceptions = False
-    handler = logging.handlers.SysLogHandler(SYSLOG, facility=logging.handlers.SysLogHandler.LOG_DAEMON)
-    handler.ident = f"futebus[{os.getpid()}]: "
-    root.addHandler(handler)
-    logging.getLogger(__name__).info("a bus is mounted on %s", mountpoint)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,21 @@ class ServiceManager:
     def __bool__(self) -> bool:
         return self._address[:1] in ("/", "@")
 
+    @property
+    def watchdog(self) -> float | None:
+        """Seconds within which it wants to hear `WATCHDOG=1` again and again, if it does."""
+        microseconds, process = self._environment.get("WATCHDOG_USEC", ""), self._environment.get("WATCHDOG_PID", "")
+        if not microseconds.isdecimal() or int(microseconds) == 0 or process not in ("", str(os.getpid())):
+            return None
+        return int(microseconds) / 1e6
+
     def tell(self, *words: str, descriptors: Sequence[int] = ()) -> None:
         """Says something, `READY=1` for one, and passes descriptors on. It is not known whether it is heard."""
         if not self:
             return
         address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+            manager.settimeout(1)  # it may be stuck, and that must not stop us
             manager.connect(address)
             socket.send_fds(manager, ["\n".join(words).encode()], list(descriptors))
 

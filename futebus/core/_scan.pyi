@@ -7,6 +7,13 @@ def lines(data: bytes | memoryview, start: int, stop: int, /) -> tuple[int, int]
         How many they are, and where the last of them ends.
     """
 
+def end(data: bytes, start: int, count: int, /) -> int:
+    """Where, in `data`, the first `count` lines end that begin at `data[start]`.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+
 def split(data: bytes, /) -> tuple[int, bytes, bytes]:
     """Cuts lines at their newlines, for who wants them as one array.
 

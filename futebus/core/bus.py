@@ -22,6 +22,9 @@ from .limits import Limits
 # Numbers below are for whoever shows the bus as a directory: the directory itself and `_stat`.
 FIRST_CHANNEL_NUMBER = 3
 
+ADMITTED_WORK = 500
+"""How much of a write that has waited is accepted at once, as in `Effects.work`: a millisecond's worth."""
+
 
 class Bus:
     """One bus.
@@ -187,8 +190,18 @@ class Bus:
 
     # ------------------------------------------------------------------------------------------ messages
 
-    def write(self, client: Client, data: bytes, now: int, token: Token | None = None) -> tuple[int | None, Effects]:
+    def write(
+        self, client: Client, data: bytes, now: int, token: Token | None = None, *, work: int | None = None
+    ) -> tuple[int | None, Effects]:
         """Takes bytes, line by line.
+
+        Args:
+            client: who writes.
+            data: what.
+            now: the time.
+            token: under which the call may wait.
+            work: how much may be done at once, as in `Effects.work`. If `Effects.is_unfinished` then, the rest of `data` is to
+                be written next, after others had their turn.
 
         Returns:
             How many bytes were accepted, at least one; None when the call waits.
@@ -206,7 +219,7 @@ class Bus:
         if client.may_wait:
             client.channel.check_master(client)
         effects = Effects(now)
-        taken = self._take_bytes(client, data, effects)
+        taken = self._take_bytes(client, data, effects, work)
         if not taken and data:
             if token is None:
                 raise WouldBlock
@@ -219,21 +232,29 @@ class Bus:
             self._forget_finished(effects)
         return taken, effects
 
-    def _take_bytes(self, client: Client, data: bytes, effects: Effects, *, is_next: bool = False) -> int:
-        """As many bytes as can be accepted now; 0 when the first message must wait."""
+    def _take_bytes(
+        self, client: Client, data: bytes, effects: Effects, work: int | None = None, *, is_next: bool = False
+    ) -> int:
+        """As many bytes as can be accepted now, with about so much work; 0 when the first message must wait."""
         channel, wbuf = client.channel, client.wbuf
         taken = 0
+        if work is not None:
+            work += effects.work
         try:
             while taken < len(data):
                 # What the master has no place for need not be looked at: it will be written again.
                 run, stop = wbuf.next_run(data, taken, channel.room if client.may_wait else None)
                 if run is not None:
-                    accepted = channel.send(client, run, effects, is_next=is_next)
+                    accepted = channel.send(client, run, effects, work, is_next=is_next)
                     if accepted < len(run.data):
                         taken += accepted
                         break
                     wbuf.finish()
                 taken = stop
+                effects.work += 1
+                if work is not None and effects.work >= work and taken < len(data):
+                    effects.is_unfinished = True
+                    break
         except BusError:
             if not taken:
                 wbuf.drop()
@@ -278,7 +299,8 @@ class Bus:
         while channel.blocked:
             waiting = channel.blocked[0]
             try:
-                taken: int | BusError = self._take_bytes(waiting.client, waiting.data, effects, is_next=True)
+                # It may return a short count, so it need not be gone on with.
+                taken: int | BusError = self._take_bytes(waiting.client, waiting.data, effects, ADMITTED_WORK, is_next=True)
             except BusError as error:
                 taken = error
             if taken == 0:

@@ -14,8 +14,8 @@ class Channel:
     """One channel: a file of the bus, or what is left of it while clients hold it open.
 
     `mode`, `uid`, `gid` and the times (nanoseconds) are the file's, for whoever shows it as one to keep. The counts are of
-    whole messages: `messages_in` were accepted, `messages_out` read (by each reader), `dropped` pushed out of a full rlist,
-    `lost` still waiting for a client that closed.
+    whole messages: `messages_in` were accepted, `copies` put into rlists (one for each receiver, control messages too); of
+    these, `messages_out` were read, `dropped` pushed out of a full rlist, `lost` when their client closed, and the rest wait.
     """
 
     def __init__(self, name: bytes, kind: Kind, number: int, owner: Owner, mode: int, limits: Limits, now: int) -> None:
@@ -40,7 +40,8 @@ class Channel:
         """The slaves' writes that wait for the master, first come first."""
         self.armed_slaves: set[Client] = set()
         """The polled slaves that write: who must be told when the master's rlist gets a free place."""
-        self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = self.dropped = self.lost = 0
+        self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
+        self.copies = self.dropped = self.lost = 0
         self._last_id = 0
 
     # ------------------------------------------------------------------------------------------ coming and going
@@ -78,7 +79,7 @@ class Channel:
         self.armed_slaves.discard(client)
         client.is_armed = False
         client.end_reads(effects)
-        self.lost += client.mailbox.messages
+        self.lost += client.mailbox.messages + client.mailbox.controls
         if client is self.master:
             self.master = None
             self.is_dead = True
@@ -107,13 +108,14 @@ class Channel:
 
     # ------------------------------------------------------------------------------------------ messages
 
-    def send(self, sender: Client, run: Run, effects: Effects, *, is_next: bool = False) -> int:
+    def send(self, sender: Client, run: Run, effects: Effects, work: int | None = None, *, is_next: bool = False) -> int:
         """Routes messages.
 
         Args:
             sender: who wrote them.
             run: the messages as written.
             effects: gets what comes of it.
+            work: at which `Effects.work` to stop, in front of a message.
             is_next: these are the ones that waited longest for the master; nobody else's may overtake those.
 
         Returns:
@@ -127,7 +129,7 @@ class Channel:
         if route.to_master:
             return self._send_to_master(sender, run, effects, is_next)
         if route.addressed:
-            return self._send_addressed(sender, run, effects)
+            return self._send_addressed(sender, run, effects, work)
         self._broadcast(sender, run, effects)
         return self._accept(sender, run, effects)
 
@@ -161,6 +163,8 @@ class Channel:
 
     def _broadcast(self, sender: Client, run: Run, effects: Effects) -> None:
         # Client.deliver, spelled out: with thousands of readers the call costs more than what it does.
+        self.copies += run.messages * (len(self.readers) - (sender.id in self.readers))
+        effects.work += len(self.readers) >> 3
         for reader in self.readers.values():
             if reader is not sender and reader.mailbox.put(run):
                 reader.attend(effects)
@@ -190,17 +194,22 @@ class Channel:
             run = Run(run.data[size:], run.messages - fitting.messages)
         return accepted
 
-    def _send_addressed(self, sender: Client, run: Run, effects: Effects) -> int:
+    def _send_addressed(self, sender: Client, run: Run, effects: Effects, work: int | None) -> int:
         """Messages that name their receiver: an A channel's, and an S master's."""
         stamp = address.sender(sender.id) if sender.route.stamped else b""
         if same := address.split_run(run):
             target, texts = same
             self._deliver_to(target, sender, _stamped(stamp, Run(texts, run.messages)), effects)
             return self._accept(sender, run, effects)
-        accepted = 0
-        for line in run.data.split(b"\n")[:-1]:
+        accepted, size = 0, len(run.data)
+        while accepted < size:
+            if work is not None and effects.work >= work and accepted:
+                effects.is_unfinished = True
+                break
+            effects.work += 1
+            line = run.data[accepted : run.data.index(b"\n", accepted) + 1]
             try:
-                target, text = address.split(line + b"\n")
+                target, text = address.split(line)
                 # An S master's address without a text is an empty message, for which there must be a receiver all the same.
                 message = None if stamp + text == b"\n" else Run(stamp + text, 1)
                 self._deliver_to(target, sender, message, effects)
@@ -209,8 +218,8 @@ class Channel:
                     break
                 raise
             if message is not None:
-                self._accept(sender, Run(line + b"\n", 1), effects)
-            accepted += len(line) + 1
+                self._accept(sender, Run(line, 1), effects)
+            accepted += len(line)
         return accepted
 
     def _deliver_to(self, target: int | None, sender: Client, run: Run | None, effects: Effects) -> None:

@@ -55,10 +55,14 @@ class Waiting(NamedTuple):
 class Effects:
     """What else came of a call, made at `now`. False when nothing did."""
 
-    __slots__ = ("finished", "now", "ready")
+    __slots__ = ("finished", "is_unfinished", "now", "ready", "work")
 
     def __init__(self, now: int) -> None:
         self.now = now
+        self.work = 0
+        """What the call has cost so far, in about the time that one message to one client takes (2 µs)."""
+        self.is_unfinished = False
+        """Whether a write took less than it could, so that others get their turn: what is left is to be written at once."""
         self.finished: list[tuple[Token, bytes | int | BusError]] = []
         """Waiting calls that have ended, in order: what a read got, how many bytes a write had accepted, or the error."""
         self.ready: list[Client] = []
@@ -132,7 +136,9 @@ class Client:
 
     def deliver(self, run: Run, effects: Effects) -> None:
         """Puts messages into rlist, hands them to reads that wait, and drops the oldest if that is too many."""
-        if self.mailbox.put(run):
+        calls_for_more = self.mailbox.put(run)
+        self.channel.copies += run.messages
+        if calls_for_more:
             self.attend(effects)
 
     def attend(self, effects: Effects) -> None:
@@ -148,6 +154,7 @@ class Client:
         """Puts a control message into rlist, past flow control."""
         was_readable = bool(self.mailbox)
         self.mailbox.put_control(message)
+        self.channel.copies += 1
         if not was_readable:
             self._became_readable(effects)
 

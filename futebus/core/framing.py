@@ -4,10 +4,16 @@ Whole runs of messages stay one piece of bytes for as long as no rule needs them
 Python operation per line a lot.
 """
 
+import re
 from typing import NamedTuple
 
-from ._scan import lines
+from ._scan import end, lines
 from .errors import MessageTooLong
+
+_NEWLINES = re.compile(rb"\n+")
+
+RUN_BYTES = 1 << 17
+"""The longest run that is routed at once, unless it is one message: what `cat` writes in one call."""
 
 
 class Run(NamedTuple):
@@ -21,7 +27,7 @@ class Run(NamedTuple):
 
 def length_of(data: bytes, count: int) -> int:
     """How many bytes the first `count` messages of `data` take. `data` holds at least that many."""
-    return len(data) - len(data.split(b"\n", count)[count])
+    return end(data, 0, count)
 
 
 class WriteBuffer:
@@ -43,7 +49,8 @@ class WriteBuffer:
         Args:
             data: what the client writes.
             start: where in it to look, below `len(data)`.
-            room: how many bytes of messages are of use, if that is bounded; the first message is found whatever its length.
+            room: how many bytes of messages are of use, if that is bounded by less than RUN_BYTES; the first message is found
+                whatever its length.
 
         Returns:
             The run, and where in `data` it ends. Without a run, what lies up to there was empty messages, or it was the
@@ -64,11 +71,11 @@ class WriteBuffer:
                 raise MessageTooLong
             return Run(b"".join((partial, data[start : first + 1])), 1), first + 1
         if first == start:
-            while first < len(data) and data[first] == 0x0A:
-                first += 1
-            return None, first
-        end = len(data) if room is None else min(start + room, len(data))
-        messages, stop = lines(data, start, max(end, first + 1))
+            newlines = _NEWLINES.match(data, start)
+            assert newlines is not None
+            return None, newlines.end()
+        limit = min(start + (RUN_BYTES if room is None else min(room, RUN_BYTES)), len(data))
+        messages, stop = lines(data, start, max(limit, first + 1))
         if stop - start > self._max_message:
             messages, stop = lines(data, start, self._before_long_one(data, start, stop))
         return Run(data[start:stop], messages), stop
@@ -77,12 +84,12 @@ class WriteBuffer:
         """Where in `data[start:stop]`, whole messages, the first one begins that is too long; `stop` if none is."""
         begin = start
         while stop - begin > self._max_message:
-            end = data.rfind(b"\n", begin, begin + self._max_message) + 1
-            if not end:
+            behind = data.rfind(b"\n", begin, begin + self._max_message) + 1
+            if not behind:
                 if begin == start:
                     raise MessageTooLong
                 return begin
-            begin = end
+            begin = behind
         return stop
 
     def finish(self) -> None:

@@ -6,8 +6,23 @@ oldest run it is.
 
 from collections import deque
 
-from ._scan import lines
+from ._scan import end, lines
 from .framing import Run, length_of
+
+_last_cut: tuple[bytes, int, int, int] = b"", 0, 0, 0
+
+
+def _cut(data: bytes, begin: int, count: int) -> int:
+    """Where, in `data`, the first `count` messages behind `begin` end.
+
+    Thousands of mailboxes that hold the same are cut at the same place, one after the other: so the last answer is kept.
+    """
+    global _last_cut
+    last, last_begin, last_count, stop = _last_cut
+    if last is not data or last_begin != begin or last_count != count:
+        stop = end(data, begin, count)
+        _last_cut = data, begin, count, stop
+    return stop
 
 
 class Mailbox:
@@ -81,9 +96,9 @@ class Mailbox:
         """
         runs = self._runs
         data, messages = run
+        runs.append(run)  # first: there may be no memory for it
         self.messages = messages = self.messages + messages
         self.size = size = self.size + len(data)
-        runs.append(run)
         return len(runs) == 1 or messages > self._max_messages or size > self._max_size
 
     def put_control(self, message: bytes) -> None:
@@ -109,7 +124,7 @@ class Mailbox:
                 continue
             stop = self._begun
             if surplus > 0:
-                stop += length_of(data[self._begun :], surplus)
+                stop = _cut(data, self._begun, surplus)
             if surplus_size > stop - self._begun:
                 stop = data.find(b"\n", self._begun + surplus_size - 1) + 1
             if stop == len(data) and left == self.messages:

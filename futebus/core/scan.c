@@ -42,6 +42,30 @@ static PyObject *scan_lines(PyObject *module, PyObject *const *args, Py_ssize_t 
     return answer;
 }
 
+static PyObject *scan_end(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 3 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "end(data: bytes, start: int, count: int)");
+        return NULL;
+    }
+    Py_ssize_t start = PyLong_AsSsize_t(args[1]), left = PyLong_AsSsize_t(args[2]), size = PyBytes_GET_SIZE(args[0]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (start < 0 || start > size) {
+        PyErr_SetString(PyExc_ValueError, "start is not within data");
+        return NULL;
+    }
+    const char *data = PyBytes_AS_STRING(args[0]), *at = data + start, *newline;
+    for (; left > 0; left--, at = newline + 1) {
+        if (!(newline = memchr(at, '\n', (size_t)(data + size - at)))) {
+            PyErr_SetString(PyExc_ValueError, "data has fewer lines");
+            return NULL;
+        }
+    }
+    return PyLong_FromSsize_t(at - data);
+}
+
 static PyObject *scan_split(PyObject *module, PyObject *data)
 {
     (void)module;
@@ -79,6 +103,8 @@ static PyMethodDef scan_methods[] = {
     {"lines", (PyCFunction)(void (*)(void))scan_lines, METH_FASTCALL,
      "lines(data, start, stop): how many whole, non-empty lines begin at data[start], up to the first empty one or stop, and where "
      "the last of them ends."},
+    {"end", (PyCFunction)(void (*)(void))scan_end, METH_FASTCALL,
+     "end(data, start, count): where, in data, the first count lines end that begin at data[start]."},
     {"split", scan_split, METH_O,
      "split(data): how many lines data has, their texts without newlines one behind the other, and where in that each begins, and the "
      "last ends, as 32-bit integers."},

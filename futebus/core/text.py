@@ -63,11 +63,20 @@ def table(heads: list[str], rows: Iterable[list[str]], right: str) -> Iterator[s
         right: see `heads`.
     """
     lines = [heads]
+    widths = [len(head) for head in heads]
+    measured = 0
+
+    def measure() -> list[int]:
+        columns = zip(*lines[measured:], strict=True)
+        return [max(width, *map(len, column)) for width, column in zip(widths, columns, strict=True)]
+
     for row in rows:
         lines.append(row)
         if len(lines) % SLICE == 0:
+            widths, measured = measure(), len(lines)
             yield ""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if measured < len(lines):
+        widths = measure()
     form = "  ".join(f"{{:{'>' if head in right.split() else '<'}{width}}}" for head, width in zip(heads, widths, strict=True))
     for begin in range(0, len(lines), SLICE):
         yield "".join(form.format(*line).rstrip() + "\n" for line in lines[begin : begin + SLICE])

@@ -1,5 +1,6 @@
 """What hooks.c offers."""
 
+from array import array
 from collections.abc import Callable
 
 BUILT_WITH: str
@@ -31,3 +32,13 @@ def install(
 
 def reached() -> bool:
     """Whether the session made since `install` goes through the hooks."""
+
+def requests() -> int:
+    """How many `Request`s there are: those that wait, if nothing is left over."""
+
+def prune(numbers: array[int], /) -> int:
+    """Asks the kernel to forget nodes (type code `Q`) that nobody has open.
+
+    Returns:
+        0, or an errno: Linux knows this from 6.18 on.
+    """

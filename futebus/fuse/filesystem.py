@@ -10,12 +10,14 @@ import os
 import select
 import stat
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, Never, ParamSpec, TypeVar
 
 import pyfuse3
+import trio
 from pyfuse3 import (
     EntryAttributes,
     FileHandleT,
@@ -33,13 +35,13 @@ from pyfuse3 import (
 
 from futebus.core import kinds
 from futebus.core.bus import Bus
-from futebus.core.channel import Channel
-from futebus.core.client import Access
-from futebus.core.errors import BusError, NobodyReads, NoSuchName
+from futebus.core.client import Access, Client, Effects
+from futebus.core.errors import BusError, Forbidden, NobodyReads, NoSuchName, TooManyForUser
+from futebus.core.kinds import Role
 from futebus.core.limits import MAX_NAME
 from futebus.core.text import escape
 
-from . import nodes
+from . import _hooks, nodes
 from .callers import may_open, owner
 from .nodes import AlreadyTaken, Node, Nodes
 from .waiting import Calls, OpenChannel, OpenStat
@@ -52,6 +54,15 @@ T = TypeVar("T")
 ROOT_ATTR_TIMEOUT = 1.0
 """Seconds for which the kernel may believe the directory's attributes. It asks for them on every path walk, and what it changes
 itself it knows at once; only a time stamp that moves when a master closes can be seen that much too late."""
+
+MAX_STATS_PER_USER = 64
+"""Open `_stat` files of one user other than root: with the most clients that a bus has by default, each holds 3 MB."""
+
+MAX_LISTINGS_PER_USER = 1024
+"""Open directories of one user other than root: with the most channels that a bus has by default, each holds 32 kB."""
+
+_LAST_FIXED = 2
+"""The index of `_stat` in a listing: what comes behind it are channels."""
 
 BLOCK, BULK_BLOCK = 4096, 128 * 1024
 PROTECTED_REGULAR = Path("/proc/sys/fs/protected_regular")
@@ -78,10 +89,10 @@ def answered(
             raise
         except BusError as error:
             if log.isEnabledFor(logging.DEBUG):
-                log.debug("%s%r: %s", handler.__name__, args[:2], error)
+                log.debug("%s: refused: %s", self._described(handler.__name__, args), error)
             raise FUSEError(error.errno) from None
         except Exception:
-            log.exception("internal error in %s%r", handler.__name__, args[:2])
+            log.exception("internal error in %s", self._described(handler.__name__, args))
             raise FUSEError(errno.EIO) from None
 
     return wrapper
@@ -135,9 +146,28 @@ class Directory(pyfuse3.Operations):
         self._is_shared = is_shared
         self._take_stat = take_stat
         self._clock = clock
-        self._listings: dict[int, list[tuple[bytes, Channel | None]]] = {}
+        self._listings: dict[int, list[bytes]] = {}
+        self._lister_of: dict[int, int] = {}
+        """Which user has opened the directory."""
         self._next_listing = 1
-        self.nodes = Nodes()
+        self.nodes = Nodes(_hooks.prune)
+
+    def _described(self, call: str, arguments: Sequence[object]) -> str:
+        """A call as the log names it: of which name or channel, by whom. Nothing in it can move a terminal's cursor."""
+        what = ""
+        for argument in arguments:
+            if isinstance(argument, bytes):
+                what = escape(argument) + ": "
+                break
+        else:
+            number = arguments[0] if arguments else None
+            if isinstance(number, int) and (channel := self.nodes.channel_of(number)):
+                what = escape(channel.name) + ": "
+        for argument in arguments:
+            if isinstance(argument, RequestContext):
+                who = owner(argument)
+                return f"{what}{call} by process {who.pid} of user {who.uid}"
+        return f"{what}{call}"
 
     # ------------------------------------------------------------------------------------------ attributes
 
@@ -210,10 +240,17 @@ class Directory(pyfuse3.Operations):
     async def setattr(
         self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
     ) -> EntryAttributes:
-        # The kernel has checked that the caller may do this (default_permissions). A size is not taken: `>` needs that it works.
+        # The kernel checks whether the caller may do this (default_permissions). A size is not taken: `>` needs that it works.
         if inode == nodes.STAT:
             raise FUSEError(errno.EPERM)
         file = self._root if inode == nodes.ROOT else self.nodes[inode].channel
+        # For an open file the kernel may go by an owner whom the channel had when it was opened.
+        if ctx.uid not in (0, file.uid):
+            # A write of anybody takes these bits away.
+            harmless = {file.mode & ~bits for bits in (0, stat.S_ISUID, stat.S_ISGID, stat.S_ISUID | stat.S_ISGID)}
+            changes_mode = fields.update_mode and attr.st_mode & _MODE_BITS not in harmless
+            if changes_mode or fields.update_uid or fields.update_gid:
+                raise Forbidden("it belongs to somebody else")
         if fields.update_mode:
             file.mode = attr.st_mode & _MODE_BITS
         if fields.update_uid:
@@ -255,7 +292,10 @@ class Directory(pyfuse3.Operations):
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for number, count in inode_list:
-            self.nodes.forget(number, count)
+            try:
+                self.nodes.forget(number, count)
+            except Exception:  # nobody waits for an answer, and pyfuse3 would end
+                log.exception("internal error in forget of node %d", number)
 
     @answered
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
@@ -263,26 +303,36 @@ class Directory(pyfuse3.Operations):
             raise FUSEError(errno.ENXIO)
         channel, _ = self._bus.look_up(name)
         if self._root.mode & stat.S_ISVTX and ctx.uid not in (0, channel.uid, self._root.uid):
-            raise FUSEError(errno.EPERM)
+            raise Forbidden("it belongs to somebody else, and the directory is sticky")
         self._bus.unlink(name, self._clock())
+        self.nodes.lose_name(channel)
+        self.nodes.prune()
 
     @answered
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        self._look(self._lister_of.values(), ctx, MAX_LISTINGS_PER_USER, "directories")
         handle = self._next_listing
         self._next_listing += 1
         self._listings[handle] = []
+        self._lister_of[handle] = ctx.uid
         return handle
+
+    def _look(self, users: Iterable[int], ctx: RequestContext, limit: int, what: str) -> None:
+        """Sees to it that no user but root has too many open of what a user can only look at."""
+        if ctx.uid and sum(user == ctx.uid for user in users) >= limit:
+            raise TooManyForUser(f"the user has {limit} open {what}")
 
     @answered
     async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
         if start_id == 0:
-            self._listings[fh] = [(b".", None), (b"..", None), (kinds.STAT, None), *sorted(self._bus.channels.items())]
+            self._listings[fh] = [b".", b"..", kinds.STAT, *sorted(self._bus.channels)]
         listing = self._listings[fh]
         for index in range(start_id, len(listing)):
-            name, channel = listing[index]
+            name = listing[index]
             node = None
-            if channel is not None:
-                if not channel.is_named:
+            if index > _LAST_FIXED:
+                channel = self._bus.channels.get(name)
+                if channel is None:
                     continue
                 node = self.nodes.offer(channel, bulk=False, thread=0)
                 entry = self._channel_attributes(node, as_entry=True)
@@ -297,7 +347,7 @@ class Directory(pyfuse3.Operations):
 
     @answered
     async def releasedir(self, fh: FileHandleT) -> None:
-        del self._listings[fh]
+        del self._listings[fh], self._lister_of[fh]
 
     # ------------------------------------------------------------------------------------------ open files
 
@@ -305,7 +355,7 @@ class Directory(pyfuse3.Operations):
     async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
         access = _ACCESS[flags & os.O_ACCMODE]
         if inode == nodes.STAT:
-            return self._open_stat(access)
+            return self._open_stat(access, ctx)
         node = self.nodes[inode]
         may_wait = access.writes and node.channel.kind.has_master
         try:
@@ -314,19 +364,36 @@ class Directory(pyfuse3.Operations):
             raise FUSEError(errno.ESTALE) from None
         try:
             client, effects = self._bus.open(node.channel, access, owner(ctx), self._clock(), bulk=node.bulk)
-        except BusError:
+            with self._undoing(client, effects):
+                return _stream(self._calls.add(OpenChannel(client, node.number)))
+        except BaseException:
             self.nodes.close(node, may_wait)
             raise
-        handle = self._calls.add(OpenChannel(client, node.number))
-        self._calls.settle(effects)
-        return _stream(handle)
 
-    def _open_stat(self, access: Access) -> FileInfo:
+    @contextmanager
+    def _undoing(self, client: Client, effects: Effects) -> Iterator[None]:
+        """Takes back an open if there is an error inside: the kernel will not close what it has never seen opened."""
+        try:
+            yield
+        except BaseException:
+            self._calls.settle(effects)
+            self._calls.settle(self._bus.close(client, self._clock()))
+            raise
+        self._calls.settle(effects)
+
+    def _open_stat(self, access: Access, ctx: RequestContext) -> FileInfo:
         if access.writes:
             raise NobodyReads("_stat is read-only")
-        file = OpenStat()
+        self._look((file.uid for file in self._calls.stats), ctx, MAX_STATS_PER_USER, "_stat files")
+        file = OpenStat(f"\ninside: {', '.join(f'{count} {what}' for what, count in self.counts().items())}\n", ctx.uid)
         self._take_stat(file)
         return FileInfo(fh=self._calls.add(file), direct_io=True, keep_cache=False)
+
+    def counts(self) -> dict[str, int]:
+        """`Calls.counts`, and the same of what is kept here."""
+        self.nodes.prune(everything=True)
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        return {**self._calls.counts(), "nodes": len(self.nodes), "listings": len(self._listings), "tasks": tasks}
 
     @answered
     async def create(
@@ -334,14 +401,24 @@ class Directory(pyfuse3.Operations):
     ) -> tuple[FileInfo, EntryAttributes]:
         access = _ACCESS[flags & os.O_ACCMODE]
         self._check_overtaken(name, access, ctx)
-        client, effects = self._bus.create(
-            name, access, owner(ctx), mode & _MODE_BITS, self._clock(), exclusive=bool(flags & os.O_EXCL)
-        )
-        node = self.nodes.offer(client.channel, client.bulk, ctx.pid)
-        self.nodes.open(node, ctx.pid, client.may_wait)
-        handle = self._calls.add(OpenChannel(client, node.number))
-        self._calls.settle(effects)
-        return _stream(handle), self._channel_attributes(node, as_entry=True)
+        who = owner(ctx)
+        if self._root.mode & stat.S_ISGID:
+            who = who._replace(gid=self._root.gid)
+        client, effects = self._bus.create(name, access, who, mode & _MODE_BITS, self._clock(), exclusive=bool(flags & os.O_EXCL))
+        with self._undoing(client, effects):
+            node = self.nodes.offer(client.channel, client.bulk, ctx.pid)
+            try:
+                attributes = self._channel_attributes(node, as_entry=True)
+                self.nodes.open(node, ctx.pid, client.may_wait)
+            except BaseException:
+                self.nodes.forget(node.number, 1)
+                raise
+            try:
+                return _stream(self._calls.add(OpenChannel(client, node.number))), attributes
+            except BaseException:
+                self.nodes.forget(node.number, 1)
+                self.nodes.close(node, client.may_wait)
+                raise
 
     def _check_overtaken(self, name: bytes, access: Access, ctx: RequestContext) -> None:
         """The kernel asks to create what somebody has created since it looked: then it has checked no permission bits."""
@@ -350,13 +427,19 @@ class Directory(pyfuse3.Operations):
         except BusError:
             return
         if not may_open(ctx, channel, access):
+            log.debug("%s: refused: its permission bits", self._described("create", (name, ctx)))
             raise FUSEError(errno.EACCES)
 
     @answered
     async def release(self, fh: FileHandleT) -> None:
         file = self._calls.remove(fh)
         if isinstance(file, OpenChannel):
+            channel = file.client.channel
             self.nodes.close(self.nodes[file.node], file.client.may_wait)
+            if channel.is_dead and file.client.role is Role.MASTER:
+                self.nodes.lose_name(channel)
+            if not channel.is_named:
+                self.nodes.prune()
 
     @answered
     async def poll(self, inode: InodeT, fh: FileHandleT, poll_handle: pyfuse3.PollHandle | None, ctx: RequestContext) -> int:
@@ -376,16 +459,16 @@ class Directory(pyfuse3.Operations):
     # ------------------------------------------------------------------------------------------ what a bus has not
 
     async def mknod(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, rdev: int, ctx: RequestContext) -> Never:
-        self._refuse("mknod", name)
+        self._refuse("mknod", name, ctx)
 
     async def mkdir(self, parent_inode: InodeT, name: FileNameT, mode: ModeT, ctx: RequestContext) -> Never:
-        self._refuse("mkdir", name)
+        self._refuse("mkdir", name, ctx)
 
     async def rmdir(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> Never:
-        self._refuse("rmdir", name)
+        self._refuse("rmdir", name, ctx)
 
     async def symlink(self, parent_inode: InodeT, name: FileNameT, target: FileNameT, ctx: RequestContext) -> Never:
-        self._refuse("symlink", name)
+        self._refuse("symlink", name, ctx)
 
     async def rename(
         self,
@@ -396,13 +479,14 @@ class Directory(pyfuse3.Operations):
         flags: FlagT,
         ctx: RequestContext,
     ) -> Never:
-        self._refuse("rename", name_old)
+        self._refuse("rename", name_old, ctx)
 
     async def link(self, inode: InodeT, new_parent_inode: InodeT, new_name: FileNameT, ctx: RequestContext) -> Never:
-        self._refuse("link", new_name)
+        self._refuse("link", new_name, ctx)
 
-    def _refuse(self, call: str, name: bytes) -> Never:
-        log.debug("%s %s refused: a bus holds channels only", call, escape(name))
+    def _refuse(self, call: str, name: bytes, ctx: RequestContext) -> Never:
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: refused: a bus holds channels only", self._described(call, (name, ctx)))
         raise FUSEError(errno.EPERM)
 
 

@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 
 #ifndef FOPEN_STREAM
@@ -38,6 +39,14 @@
 #ifndef FOPEN_NOFLUSH
 #define FOPEN_NOFLUSH (1 << 5)
 #endif
+
+/* Linux 6.18: asks the kernel to forget nodes that nobody has open, by their node ids. */
+#define NOTIFY_PRUNE 9
+struct notify_prune {
+    uint32_t count;
+    uint32_t padding;
+    uint64_t spare;
+};
 
 #define INTERPOSED __attribute__((visibility("default")))
 
@@ -70,12 +79,14 @@ typedef struct Request {
 } Request;
 
 static PyTypeObject Request_type;
+static size_t requests_alive;
 static Request *interrupted_head, **interrupted_tail = &interrupted_head;
 
 static Request *request_new(fuse_req_t req)
 {
     Request *self = PyObject_New(Request, &Request_type);
     if (self) {
+        requests_alive++;
         self->req = req;
         self->is_parked = self->is_interrupted = 0;
         self->next = NULL;
@@ -88,6 +99,7 @@ static void request_dealloc(PyObject *object)
     Request *self = (Request *)object;
     if (self->req)
         fuse_reply_err(self->req, EIO);
+    requests_alive--;
     PyObject_Free(self);
 }
 
@@ -525,10 +537,39 @@ static PyObject *hooks_reached(PyObject *module, PyObject *unused)
     return PyBool_FromLong(session_hooked);
 }
 
+static PyObject *hooks_requests(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyLong_FromSize_t(requests_alive);
+}
+
+/* The kernel takes no lock for this that somebody could hold who waits for us, so it may be called from anywhere. */
+static PyObject *hooks_prune(PyObject *module, PyObject *object)
+{
+    Py_buffer numbers;
+    (void)module;
+    if (!nonblocking_session)
+        return PyLong_FromLong(EAGAIN);
+    if (PyObject_GetBuffer(object, &numbers, PyBUF_CONTIG_RO) < 0)
+        return NULL;
+    struct notify_prune prune = {.count = (uint32_t)((size_t)numbers.len / sizeof(uint64_t))};
+    struct fuse_out_header header = {.len = (uint32_t)(sizeof header + sizeof prune + prune.count * sizeof(uint64_t)),
+                                     .error = NOTIFY_PRUNE};
+    struct iovec parts[] = {{&header, sizeof header}, {&prune, sizeof prune}, {numbers.buf, (size_t)numbers.len}};
+    ssize_t written = writev(fuse_session_fd(nonblocking_session), parts, 3);
+    int error = written < 0 ? errno : 0;
+    PyBuffer_Release(&numbers);
+    return PyLong_FromLong(error);
+}
+
 static PyMethodDef hooks_methods[] = {
     {"install", (PyCFunction)(void (*)(void))hooks_install, METH_VARARGS | METH_KEYWORDS,
      "install(*, read, write, interrupt): the callables that serve the next session."},
     {"reached", hooks_reached, METH_NOARGS, "Whether the session made since install() goes through the hooks."},
+    {"prune", hooks_prune, METH_O,
+     "Asks the kernel to forget nodes, given as an array of 64-bit numbers. Returns 0 or an errno."},
+    {"requests", hooks_requests, METH_NOARGS, "How many Requests there are: those that wait, if nothing is left over."},
     {NULL, NULL, 0, NULL},
 };
 

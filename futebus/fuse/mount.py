@@ -1,23 +1,24 @@
 """The life of one mount: from the options to the last client's goodbye."""
 
+import gc
 import logging
+import math
 import os
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 
 import trio
 
-import futebus
-from futebus.core import stat
 from futebus.core.bus import Bus
+from futebus.service import ServiceManager
 
 from .mountpoint import MountError, mounted_on, wait_unmounted
 from .options import Options
+from .privilege import Unmounter, User, become, mounting_for
 
 # Our definitions of some of libfuse's functions must be found before libfuse's own when pyfuse3 is loaded: see hooks.c.
 _flags = sys.getdlopenflags()
@@ -30,9 +31,18 @@ finally:
 import pyfuse3  # noqa: E402 - after the hooks
 
 from .filesystem import Directory  # noqa: E402
-from .waiting import Calls, OpenStat  # noqa: E402
+from .snapshots import Snapshots  # noqa: E402
+from .turns import Turns  # noqa: E402
+from .waiting import Calls  # noqa: E402
 
 log = logging.getLogger(__name__)
+
+REPORT_INTERVAL = 2.0
+"""Seconds between two looks at what the service manager is told."""
+
+GC_THRESHOLDS = 5000, 5, 1000
+"""When Python looks for garbage that refers to itself, of which there is hardly any here: the young objects often, which takes
+a millisecond, all of them hardly ever. With thousands of clients and their queues that takes 50."""
 
 GRACE = 1.0
 """Seconds that clients have, when the bus goes down, to read what waits for them and to close."""
@@ -45,14 +55,19 @@ class Mounted:
         mountpoint: the directory, absolute and without symbolic links.
         options: what it is mounted with.
         on_ready: called once the bus can be used.
+        manager: who runs this as a service, and is told how it goes.
     """
 
-    def __init__(self, mountpoint: str, options: Options, on_ready: Callable[[], None]) -> None:
+    def __init__(self, mountpoint: str, options: Options, on_ready: Callable[[], None], manager: ServiceManager) -> None:
         self._mountpoint = mountpoint
         self._options = options
         self._on_ready = on_ready
+        self._manager = manager
+        self._unmounter: Unmounter | None = None
+        self._failure: str | None = "libfuse and the kernel do not agree"
         self._bus = Bus(options.limits, bulk=options.bulk, now=time.time_ns())
-        self._calls = Calls(self._bus)
+        self._turns = Turns()
+        self._calls = Calls(self._bus, self._turns)
         self._directory = Directory(
             self._bus,
             self._calls,
@@ -60,10 +75,8 @@ class Mounted:
             uid=options.uid,
             gid=options.gid,
             is_shared=not options.fuse.isdisjoint({"allow_other", "allow_root"}),
-            take_stat=self._take_stat,
+            take_stat=Snapshots(self._bus, self._turns, mountpoint).take,
         )
-        self._is_ready = False
-        self._tasks: trio.Nursery | None = None
         self._is_idle = trio.Event()
 
     def serve(self) -> None:
@@ -72,20 +85,26 @@ class Mounted:
         Raises:
             MountError: it cannot be mounted.
         """
+        gc.set_threshold(*GC_THRESHOLDS)
         # Signals that arrive from here on are for the loop, and wait for it.
         with _signals_blocked():
             self._mount()
             try:
+                if self._options.user:
+                    self._give_up_root(self._options.user)
                 trio.run(self._run)
             finally:
+                if self._unmounter:
+                    self._unmounter.unmount()
                 with _captured_stderr():  # libfuse complains when somebody else has unmounted it
                     pyfuse3.close()
-        if not self._is_ready:
-            raise MountError(f"cannot mount on {self._mountpoint}: libfuse and the kernel do not agree")
+        if self._failure:
+            raise MountError(f"cannot mount on {self._mountpoint}: {self._failure}")
 
     def _mount(self) -> None:
         _hooks.install(read=self._calls.read, write=self._calls.write, interrupt=self._calls.interrupt)
-        with _captured_stderr() as words:
+        user = self._options.user
+        with _captured_stderr() as words, mounting_for(user) if user else nullcontext():
             try:
                 pyfuse3.init(self._directory, self._mountpoint, self._options.for_libfuse())
             except RuntimeError as error:
@@ -98,25 +117,59 @@ class Mounted:
                 "clients; libfuse 3.10 to 3.18 with pyfuse3 3.5 do"
             )
 
+    def _give_up_root(self, user: User) -> None:
+        mount = mounted_on(self._mountpoint)
+        if mount is None:
+            raise MountError(f"cannot mount on {self._mountpoint}: somebody has unmounted it at once")
+        try:
+            self._unmounter = Unmounter(mount)
+            become(user)
+        except OSError as error:
+            raise MountError(f"cannot become user {user.name}: {error.strerror}") from None
+
     async def _run(self) -> None:
-        async with trio.open_nursery() as self._tasks:
-            await self._tasks.start(self._watch_signals)
-            self._tasks.start_soon(self._watch_mount)
-            self._tasks.start_soon(self._announce)
+        async with trio.open_nursery() as tasks:
+            await tasks.start(self._watch_signals)
+            tasks.start_soon(self._watch_mount)
+            tasks.start_soon(self._turns.run)
+            tasks.start_soon(self._announce)
             # No handler ever waits, so one task serves all requests.
             await pyfuse3.main(min_tasks=1, max_tasks=1)
-            self._tasks.cancel_scope.cancel()
-        log.info("%s: the bus is gone", self._mountpoint)
+            tasks.cancel_scope.cancel()
+        log.info("the bus is gone")
 
     async def _announce(self) -> None:
-        """Says that the bus is there once it has answered a request."""
+        """Says that the bus is there once it has answered a request, and then how it goes."""
         try:
             await trio.to_thread.run_sync(os.statvfs, self._mountpoint, abandon_on_cancel=True)
+        except PermissionError as error:  # of a directory above
+            self._failure = f"who serves the bus cannot reach it: {error.strerror}"
+            pyfuse3.terminate()
+            return
         except OSError as error:
             log.debug("the first request: %s", error)
-        else:
-            self._is_ready = True
-            self._on_ready()
+            return
+        self._failure = None
+        self._on_ready()
+        if self._manager:
+            await self._report()
+
+    async def _report(self) -> None:
+        """Tells the service manager that all is well, and how much there is to do."""
+        words = ["READY=1"]
+        status = ""
+        while not self._bus.is_shutting_down:
+            clients, channels = len(self._bus.clients), len(self._bus.channels)
+            now = f"STATUS={clients} client{'s' * (clients != 1)}, {channels} channel{'s' * (channels != 1)}"
+            if now != status:
+                words.append(now)
+                status = now
+            if self._manager.watchdog:
+                words.append("WATCHDOG=1")
+            if words:
+                self._manager.tell(*words)
+                words = []
+            await trio.sleep(min(REPORT_INTERVAL, (self._manager.watchdog or math.inf) / 2))
 
     # ------------------------------------------------------------------------------------------ the end
 
@@ -125,7 +178,7 @@ class Mounted:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             task_status.started()
             async for number in signals:
-                log.info("%s: %s, shutting down", self._mountpoint, signal.Signals(number).name)
+                log.info("%s, shutting down", signal.Signals(number).name)
                 await self._shut_down()
                 return
 
@@ -133,45 +186,21 @@ class Mounted:
         mount = mounted_on(self._mountpoint)
         if mount is not None:
             await wait_unmounted(mount.device)
-            log.info("%s: unmounted, shutting down", self._mountpoint)
+            log.info("unmounted, shutting down")
         await self._shut_down()
 
     async def _shut_down(self) -> None:
         """Ends what waits, gives readers time to take what is theirs, then ends the loop."""
+        self._manager.tell("STOPPING=1", "STATUS=Going down")
         self._calls.on_last_close = self._is_idle.set
         self._calls.settle(self._bus.shut_down(time.time_ns()))
         if self._bus.clients:
             with trio.move_on_after(GRACE):
                 await self._is_idle.wait()
         if left := len(self._bus.clients):
-            log.warning("%s: %d clients have not closed", self._mountpoint, left)
+            log.warning("%d clients have not closed", left)
+        self._turns.finish()
         pyfuse3.terminate()
-
-    # ------------------------------------------------------------------------------------------ _stat
-
-    def _take_stat(self, file: OpenStat) -> None:
-        snapshot = stat.take(self._bus, time.time_ns())
-        assert self._tasks is not None
-        self._tasks.start_soon(self._render_stat, snapshot, file)
-
-    async def _render_stat(self, snapshot: stat.BusStat, file: OpenStat) -> None:
-        """Makes the text between other things: thousands of clients take a while to look up and to align."""
-        text = ""
-        try:
-            for piece in stat.render(snapshot, version=futebus.__version__, mountpoint=self._mountpoint, command=_command):
-                text += piece
-                await trio.lowlevel.checkpoint()
-        except Exception:
-            log.exception("internal error in the text of _stat")
-            text += "internal error: see the log\n"
-        file.finish(text.encode())
-
-
-def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/comm").read_bytes().removesuffix(b"\n")
-    except OSError:  # it is gone
-        return b""
 
 
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}

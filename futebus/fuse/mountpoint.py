@@ -29,6 +29,8 @@ class MountError(Exception):
 class Mount(NamedTuple):
     """A line of the mount table."""
 
+    id: int
+    """Of no other mount that is there at the same time."""
     device: str
     """Major and minor number: `0:42`."""
     path: str
@@ -37,15 +39,22 @@ class Mount(NamedTuple):
     """Of a FUSE mount: the user and group who mounted it."""
 
 
-def mounts() -> list[Mount]:
-    """The mount table of this process."""
+def mounts(table: int | None = None) -> list[Mount]:
+    """The mount table of this process; read from a descriptor of it, if there is one: one that is open cannot be refused."""
+    if table is None:
+        text = _TABLE.read_bytes()
+    else:
+        os.lseek(table, 0, os.SEEK_SET)
+        text = b"".join(iter(lambda: os.read(table, 65_536), b""))
     found = []
-    for line in _TABLE.read_bytes().decode("utf-8", "surrogateescape").splitlines():
+    # At newlines alone: a path may have other characters that splitlines() takes for an end of line.
+    for line in text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n"):
         left, _, right = line.partition(" - ")
         fields = left.split(" ")
         kind, _, details = right.partition(" ")
         owner = re.search(r"\buser_id=(\d+),group_id=(\d+)", details)
-        found.append(Mount(fields[2], _unescape(fields[4]), kind, (int(owner[1]), int(owner[2])) if owner else None))
+        ids = (int(owner[1]), int(owner[2])) if owner else None
+        found.append(Mount(int(fields[0]), fields[2], _unescape(fields[4]), kind, ids))
     return found
 
 
@@ -141,7 +150,7 @@ async def wait_unmounted(device: str) -> None:
     changes = select.epoll()
     try:
         changes.register(table, select.EPOLLPRI)
-        while any(mount.device == device for mount in mounts()):
+        while any(mount.device == device for mount in mounts(table)):
             await trio.lowlevel.wait_readable(changes)
             changes.poll(0)
     finally:

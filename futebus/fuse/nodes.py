@@ -7,10 +7,16 @@ can still be had. Nobody else ever waits in a write (reading takes no lock), so 
 of its own, a thousand processes that open a channel at once would invalidate each other's look-ups without end.
 """
 
+import errno
 import itertools
-from collections.abc import Iterator
+import logging
+import os
+from array import array
+from collections.abc import Callable, Iterator
 
 from futebus.core.channel import Channel
+
+log = logging.getLogger(__name__)
 
 ROOT = 1
 STAT = 2
@@ -20,6 +26,9 @@ _FIRST = 1 << 32
 
 _SENT_BACK_MAX = 4096
 """How many threads are remembered: each comes back at once or, if it was killed, never."""
+
+_USELESS_MIN = 32
+"""How many nodes of channels without a name are left to the kernel before it is asked to forget them."""
 
 
 class AlreadyTaken(Exception):
@@ -44,18 +53,37 @@ class Node:
 
 
 class Nodes:
-    """The nodes of a mount. A number is never used for two."""
+    """The nodes of a mount. A number is never used for two.
 
-    def __init__(self) -> None:
+    Args:
+        ask: asks the kernel to forget nodes, and returns an errno: see `_hooks.prune`.
+    """
+
+    def __init__(self, ask: "Callable[[array[int]], int]") -> None:
         self._nodes: dict[int, Node] = {}
         self._spare: dict[tuple[int, bool], Node] = {}
         self._numbers: Iterator[int] = itertools.count(_FIRST)
         self._sent_back: dict[int, None] = {}
         """Threads that were told to look again, the oldest first."""
+        self._of: dict[int, dict[int, Node]] = {}
+        """By the numbers of channels."""
+        self._useless: dict[int, bool] = {}
+        """Nodes of channels without a name that nobody has open. The kernel keeps the last node that it knew by a name for as
+        long as memory is plenty, and with it we the channel: with names that are used once, such as `U_answers.1234`, for ever.
+        True for those that it was asked to forget, and has not yet."""
+        self._asked = 0
+        """How many these are."""
+        self._ask = ask
+        self._can_prune = True
 
     def __len__(self) -> int:
         """How many nodes the kernel knows, the directory and `_stat` not among them."""
         return len(self._nodes)
+
+    def channel_of(self, number: int) -> Channel | None:
+        """The channel that a node is of, if the kernel knows such a node."""
+        node = self._nodes.get(number)
+        return node.channel if node else None
 
     def __getitem__(self, number: int) -> Node:
         return self._nodes[number]
@@ -70,6 +98,7 @@ class Nodes:
         if node is None or thread in self._sent_back:
             number = next(self._numbers)
             node = self._nodes[number] = Node(number, channel, bulk)
+            self._of.setdefault(channel.number, {})[number] = node
             if thread not in self._sent_back:
                 self._spare[key] = node
         node.lookups += 1
@@ -100,10 +129,12 @@ class Nodes:
         node.opens -= 1
         node.writers -= may_wait
         if not node.opens and not node.lookups:
-            self._nodes.pop(node.number, None)
-            self._unspare(node)
-        elif not node.writers:
+            self._drop(node)
+            return
+        if not node.writers:
             self._spare.setdefault((node.channel.number, node.bulk), node)
+        if not node.opens and not node.channel.is_named:
+            self._useless.setdefault(node.number, False)
 
     def _unspare(self, node: Node) -> None:
         key = node.channel.number, node.bulk
@@ -117,5 +148,33 @@ class Nodes:
             return
         node.lookups -= count
         if node.lookups <= 0 and not node.opens:
-            del self._nodes[number]
-            self._unspare(node)
+            self._drop(node)
+
+    def _drop(self, node: Node) -> None:
+        del self._nodes[node.number]
+        self._asked -= self._useless.pop(node.number, False)
+        self._unspare(node)
+        siblings = self._of[node.channel.number]
+        del siblings[node.number]
+        if not siblings:
+            del self._of[node.channel.number]
+
+    def lose_name(self, channel: Channel) -> None:
+        """Notes that a channel has no name any more: nobody will look it up."""
+        for node in self._of.get(channel.number, {}).values():
+            if not node.opens:
+                self._useless.setdefault(node.number, False)
+
+    def prune(self, *, everything: bool = False) -> None:
+        """Has the kernel forget what nobody can find any more, if that is enough to be worth it, or if `everything` is wanted.
+
+        A kernel before Linux 6.18 cannot. It forgets by itself, when memory is short.
+        """
+        # Some may be in use yet, by an open(O_PATH) say: they are offered again with as many others.
+        if not self._can_prune or len(self._useless) < (1 if everything else 2 * self._asked + _USELESS_MIN):
+            return
+        self._useless = dict.fromkeys(self._useless, True)
+        self._asked = len(self._useless)
+        if error := self._ask(array("Q", [number for number in self._useless if not self._nodes[number].opens])):
+            self._can_prune = error != errno.EINVAL
+            log.debug("the kernel forgets nothing: %s", os.strerror(error))

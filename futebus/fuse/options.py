@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields
 
 from futebus.core.limits import Limits
 
+from .privilege import User
+
 # What libfuse and the kernel know, and makes sense here. default_permissions, subtype and the like are ours to set.
 _FUSE_FLAGS = frozenset(
     "allow_other allow_root auto_unmount rw suid nosuid dev nodev exec noexec atime noatime sync async dirsync "
@@ -18,7 +20,7 @@ _FUSE_VALUES = frozenset("fsname context fscontext defcontext rootcontext".split
 
 # For mount(8), systemd and the like, or for file systems that keep times on a disk.
 _OTHERS = re.compile(
-    r"(defaults|auto|noauto|user|nouser|users|owner|group|nofail|_netdev|[xX]-[^=]+|comment"
+    r"(defaults|auto|noauto|user(?!=)|nouser|users|owner|group|nofail|_netdev|[xX]-[^=]+|comment"
     r"|(no)?relatime|(no)?diratime|(no)?lazytime|(no)?strictatime|(no)?iversion|silent|loud)(=.*)?",
     re.DOTALL,
 )
@@ -49,6 +51,8 @@ class Options:
     gid: int = field(default_factory=os.getgid)
     fuse: frozenset[str] = frozenset()
     """Passed on to libfuse."""
+    user: User | None = None
+    """Who serves the bus, if root mounts it for somebody else."""
 
     def for_libfuse(self) -> set[str]:
         """The options that libfuse gets."""
@@ -71,6 +75,7 @@ def parse(text: str, source: str | None = None) -> Options:
     limits: dict[str, int] = {}
     own: dict[str, int | bool] = {}
     passed = {"fsname": f"fsname={source}"} if source else {}
+    user = None
     limit_names = {limit.name for limit in fields(Limits)}
     for option in _split(text):
         name, equals, value = option.partition("=")
@@ -84,6 +89,8 @@ def parse(text: str, source: str | None = None) -> Options:
             own["uid"] = _value(option, value, _user)
         elif name == "gid":
             own["gid"] = _value(option, value, _group)
+        elif name == "user" and equals:
+            user = _servant(option, value)
         elif name in _REFUSED:
             raise OptionError(f"option {name}: {_REFUSED[name]}")
         elif _OTHERS.fullmatch(option):
@@ -100,7 +107,11 @@ def parse(text: str, source: str | None = None) -> Options:
     for option in passed.values():
         if not option.isascii():
             raise OptionError(f"option {option!r} is not ASCII")
-    return Options(limits=checked, fuse=frozenset(passed.values()), **own)  # type: ignore[arg-type]
+    if user:
+        own.setdefault("uid", user.uid)
+        own.setdefault("gid", user.gid)
+        passed.pop("auto_unmount", None)  # is done anyway
+    return Options(limits=checked, fuse=frozenset(passed.values()), user=user, **own)  # type: ignore[arg-type]
 
 
 def _split(text: str) -> Iterator[str]:
@@ -114,6 +125,19 @@ def _value(option: str, value: str, read: Callable[[str], int]) -> int:
         return read(value)
     except ValueError as error:
         raise OptionError(f"option {option!r}: {error}") from None
+
+
+def _servant(option: str, value: str) -> User | None:
+    """Who is to serve the bus; None if that is who mounts it."""
+    try:
+        user = User.named(value)
+    except KeyError:
+        raise OptionError(f"option {option!r}: no such user") from None
+    if user.uid == os.getuid():
+        return None
+    if os.geteuid():
+        raise OptionError(f"option {option!r}: only root can mount a bus for somebody else")
+    return user
 
 
 def _number(value: str) -> int:

@@ -8,22 +8,32 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 
 import pyfuse3
 
 from futebus.core.bus import Bus
-from futebus.core.client import Client, Effects
+from futebus.core.client import Client, Effects, Token
 from futebus.core.errors import BusError
 from futebus.core.kinds import Role
 from futebus.core.text import escape
 
+from . import _hooks
 from ._hooks import Request
+from .turns import Turns
 
 log = logging.getLogger(__name__)
 
 _SPLIT_PIECE = 512 * 1024
 """The kernel splits long writes; all pieces but the last are nearly `max_write` (1 MiB) long."""
+
+
+_WORK = 500
+"""How much of a write is done at once, as in `Effects.work`: a millisecond's worth."""
+
+_AT_ONCE = 32
+"""How many parked calls are answered, or pollers told, at once: a millisecond's worth."""
 
 
 class OpenChannel:
@@ -52,11 +62,20 @@ class OpenChannel:
 
 
 class OpenStat:
-    """One open `_stat`: its text comes a moment after the snapshot was taken."""
+    """One open `_stat`: its text comes a moment after the snapshot was taken.
 
-    __slots__ = ("_text", "_waiting")
+    Args:
+        tail: what to put behind that text.
+        uid: who opens it.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_tail", "_text", "_waiting", "is_open", "uid")
+
+    def __init__(self, tail: str, uid: int) -> None:
+        self.uid = uid
+        """Who has opened it."""
+        self.is_open = True
+        self._tail = tail.encode()
         self._text: bytes | None = None
         self._waiting: dict[Request, tuple[int, int]] = {}
 
@@ -72,24 +91,55 @@ class OpenStat:
         if self._waiting.pop(request, None):
             request.error(errno.EINTR)
 
+    def fail(self) -> None:
+        """There will be no text: who waits for it gets `EIO`, who reads later is told where to look."""
+        self._text = b"internal error: see the log\n"
+        for request in self._waiting:
+            request.error(errno.EIO)
+        self._waiting.clear()
+
     def finish(self, text: bytes) -> None:
         """Here is the text: answers those who wait for it."""
-        self._text = text
+        self._text = text = text + self._tail
         for request, (offset, size) in self._waiting.items():
             request.data(text[offset : offset + size])
         self._waiting.clear()
 
 
-class Calls:
-    """The open files of a mount, and the calls on them."""
+class _Writing:
+    """A write that is done in steps: what is left of it, and how many bytes have been taken."""
 
-    def __init__(self, bus: Bus, clock: Callable[[], int] = time.time_ns) -> None:
+    __slots__ = ("client", "request", "rest", "taken")
+
+    def __init__(self, request: Request, client: Client, rest: bytes, taken: int) -> None:
+        self.request = request
+        self.client = client
+        self.rest = rest
+        self.taken = taken
+
+
+class Calls:
+    """The open files of a mount, and the calls on them.
+
+    Args:
+        bus: the bus.
+        turns: gets what takes long.
+        clock: tells the time, in nanoseconds since the epoch.
+    """
+
+    def __init__(self, bus: Bus, turns: Turns, clock: Callable[[], int] = time.time_ns) -> None:
         self._bus = bus
+        self._turns = turns
         self._clock = clock
         self._open: dict[int, OpenChannel | OpenStat] = {}
         self._channels: dict[Client, OpenChannel] = {}
+        self._stats: set[OpenStat] = set()
         self._continued: dict[Request, OpenChannel] = {}
         """Parked writes that are further pieces of a split one."""
+        self._writing: dict[Request, _Writing] = {}
+        """Writes that are done in steps."""
+        self._put_off: deque[tuple[Token, bytes | int | BusError] | Client] = deque()
+        """Answers and pollers for which there was no time yet."""
         self._next_handle = 1
         self.on_last_close: Callable[[], None] | None = None
         """Called when no client is left."""
@@ -103,6 +153,8 @@ class Calls:
         self._open[handle] = file
         if isinstance(file, OpenChannel):
             self._channels[file.client] = file
+        else:
+            self._stats.add(file)
         return handle
 
     def __getitem__(self, handle: int) -> OpenChannel | OpenStat:
@@ -118,17 +170,37 @@ class Calls:
             self._tell_loss(file.client)
             if not self._channels and self.on_last_close:
                 self.on_last_close()
+        else:
+            file.is_open = False
+            self._stats.discard(file)
         return file
 
     def _tell_loss(self, client: Client) -> None:
         """Who wrote to a master was told that its lines are accepted. If they end unread, somebody should know."""
         if client.role is Role.MASTER and (lost := client.mailbox.messages):
-            who, name = client.owner, escape(client.channel.name)
-            log.warning("%s: its master (process %d of user %d) has closed with %d messages unread", name, who.pid, who.uid, lost)
+            log.warning("%s: it was the master and has closed with %d messages unread", _who(client), lost)
+        elif client.dropped:
+            log.info("%s: it read too slowly: %d messages for it were dropped", _who(client), client.dropped)
+
+    @property
+    def stats(self) -> Collection[OpenStat]:
+        """The open `_stat` files."""
+        return self._stats
 
     def __len__(self) -> int:
         """How many files are open."""
         return len(self._open)
+
+    def counts(self) -> dict[str, int]:
+        """How many there are of what comes and goes with open files and calls: what is left over when they are gone is a leak."""
+        channels = self._channels.values()
+        return {
+            "open files": len(self._open),
+            "waiting calls": self._bus.waiting,
+            "continued writes": len(self._continued),
+            "requests": _hooks.requests(),
+            "poll handles": sum(file.poll_handle is not None for file in channels),
+        }
 
     # ------------------------------------------------------------------------------------------ requests
 
@@ -140,6 +212,7 @@ class Calls:
         try:
             data, effects = self._bus.read(file.client, size, self._clock(), None if flags & os.O_NONBLOCK else request)
         except BusError as error:
+            self._note_refusal("read", file.client, error)
             return -error.errno
         except Exception:
             return self._internal_error("read", file.client)
@@ -156,10 +229,12 @@ class Calls:
             error, file.swallowed = file.swallowed, None
             return -error.errno
         try:
-            count, effects = self._bus.write(file.client, data, self._clock(), None if flags & os.O_NONBLOCK else request)
+            token = None if flags & os.O_NONBLOCK else request
+            count, effects = self._bus.write(file.client, data, self._clock(), token, work=_WORK)
         except BusError as error:
             if continues and error.errno != errno.EAGAIN:
                 file.swallowed = error
+            self._note_refusal("write", file.client, error)
             return -error.errno
         except Exception:
             return self._internal_error("write", file.client)
@@ -167,7 +242,32 @@ class Calls:
             self._continued[request] = file
         if effects:
             self.settle(effects)
+        if count is not None and effects.is_unfinished:
+            writing = self._writing[request] = _Writing(request, file.client, data[count:], count)
+            self._turns.put(lambda: self._go_on(writing))
+            return None
         return count
+
+    def _go_on(self, writing: "_Writing") -> bool:
+        """Does more of a write. Whatever ends it before its end makes a short count of it, and is met by the next write."""
+        if self._writing.get(writing.request) is not writing:
+            return False  # a signal has ended it
+        is_unfinished = False
+        try:
+            count, effects = self._bus.write(writing.client, writing.rest, self._clock(), work=_WORK)
+            assert count is not None
+            writing.taken += count
+            self.settle(effects)
+            writing.rest = writing.rest[count:]
+            is_unfinished = effects.is_unfinished
+        except BusError as error:
+            self._note_refusal("write", writing.client, error)
+        except Exception:
+            self._internal_error("write", writing.client)
+        if not is_unfinished:
+            del self._writing[writing.request]
+            writing.request.written(writing.taken)
+        return is_unfinished
 
     def interrupt(self, request: Request) -> None:
         """A signal for the caller of a parked call: see `_hooks.install`."""
@@ -177,29 +277,54 @@ class Calls:
             request.error(errno.EINTR)
             self.settle(effects)
             return
-        for file in self._open.values():
-            if isinstance(file, OpenStat):
-                file.interrupt(request)
+        if writing := self._writing.pop(request, None):
+            request.written(writing.taken)
+            return
+        for file in self._stats:
+            file.interrupt(request)
 
     def settle(self, effects: Effects) -> None:
         """Answers the parked calls that have ended, and wakes pollers.
 
-        What goes wrong with one of them is not the concern of the others, nor of whoever's call had these effects.
+        What goes wrong with one of them is not the concern of the others, nor of whoever's call had these effects. Those that are
+        too many to be answered at once are answered between other requests.
         """
-        for token, answer in effects.finished:
-            assert isinstance(token, Request)
+        for token, answer in effects.finished[:_AT_ONCE]:
+            self._finish(token, answer)
+        for client in effects.ready[:_AT_ONCE]:
+            self._wake(client)
+        if len(effects.finished) > _AT_ONCE or len(effects.ready) > _AT_ONCE:
+            if not self._put_off:
+                self._turns.put(self._settle_more)
+            self._put_off.extend(effects.finished[_AT_ONCE:])
+            self._put_off.extend(effects.ready[_AT_ONCE:])
+
+    def _settle_more(self) -> bool:
+        for _ in range(min(_AT_ONCE, len(self._put_off))):
+            what = self._put_off.popleft()  # first: whatever happens then, the others have their turn
+            if isinstance(what, Client):
+                self._wake(what)
+            else:
+                self._finish(*what)
+        return bool(self._put_off)
+
+    def _finish(self, token: Token, answer: bytes | int | BusError) -> None:
+        assert isinstance(token, Request)
+        try:
+            self._answer(token, answer)
+        except Exception:
+            log.exception("internal error in the answer to a parked call")
+
+    def _wake(self, client: Client) -> None:
+        file = self._channels.get(client)
+        if file and file.poll_handle:
+            handle, file.poll_handle = file.poll_handle, None
             try:
-                self._answer(token, answer)
+                handle.notify()
+            except OSError as error:  # nobody polls any more
+                log.debug("%s: not woken: %s", _who(client), error)
             except Exception:
-                log.exception("internal error in the answer to a parked call")
-        for client in effects.ready:
-            file = self._channels.get(client)
-            if file and file.poll_handle:
-                handle, file.poll_handle = file.poll_handle, None
-                try:
-                    handle.notify()
-                except OSError as error:  # nobody polls any more
-                    log.debug("poll notification: %s", error)
+                log.exception("%s: internal error in a poll notification", _who(client))
 
     def _answer(self, request: Request, answer: bytes | int | BusError) -> None:
         if isinstance(answer, bytes):
@@ -214,12 +339,16 @@ class Calls:
             request.error(answer.errno)
 
     def _internal_error(self, call: str, client: Client) -> int:
-        log.exception(
-            "internal error in %s of %s by client {%x}, process %d of user %d",
-            call,
-            escape(client.channel.name),
-            client.id,
-            client.owner.pid,
-            client.owner.uid,
-        )
+        log.exception("%s: internal error in %s", _who(client), call)
         return -errno.EIO
+
+    def _note_refusal(self, call: str, client: Client, error: BusError) -> None:
+        # That a call would have to wait is what O_NONBLOCK asks to be told, and no refusal.
+        if error.errno != errno.EAGAIN and log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %s refused: %s", _who(client), call, error)
+
+
+def _who(client: Client) -> str:
+    """A client as the log names it: channel, ID, process, user."""
+    owner = client.owner
+    return f"{escape(client.channel.name)}: client {{{client.id:x}}}, process {owner.pid} of user {owner.uid}"

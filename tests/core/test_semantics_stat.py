@@ -66,6 +66,7 @@ def test_a_channel() -> None:
         age=bus.now - 1,
         messages_in=3,
         bytes_in=9,
+        copies=6,
         messages_out=2,
         bytes_out=4,
         dropped=2,
@@ -248,9 +249,10 @@ def test_the_text() -> None:
         "3 clients (at most 16384, 4096 a user), 2 channels (at most 4096)",
         "a message: at most 2.0K; waiting for a client: at most 3 messages, 4.0M",
         "",
-        "CHANNEL  STATE  MODE  OWNER  CLIENTS  IN  BYTES-IN  OUT  BYTES-OUT  DROPPED  LOST   AGE  TYPE",
-        "B_x      live   0644  0:0          1   0         0    0          0        0     0  3.0s  broadcast",
-        "S_x      live   0640  7:8          2   2      1.5K    0          0        0     0  3.0s  service with addressed slaves",
+        "CHANNEL  STATE  MODE  OWNER  CLIENTS  IN  BYTES-IN  COPIES  OUT  BYTES-OUT  DROPPED  LOST   AGE  TYPE",
+        "B_x      live   0644  0:0          1   0         0       0    0          0        0     0  3.0s  broadcast",
+        "S_x      live   0640  7:8          2   2      1.5K       3    0          0        0     0  3.0s  "
+        "service with addressed slaves",
     ]
     clients = rows(rendered, 2)
     assert [" ".join(row.values()) for row in clients] == [

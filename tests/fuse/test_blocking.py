@@ -300,7 +300,7 @@ sys.exit(cli.main(sys.argv[1:]))
     os.write(writer, b"fine\n")
     assert os.read(reader, 100) == b"fine\n"
     assert bus.words.count("Traceback") == 3
-    assert "B_x by client {2}" in bus.words
+    assert "B_x: client {2}, " in bus.words
     os.close(reader)
     os.close(writer)
 
@@ -348,7 +348,7 @@ def test_a_master_that_goes_with_lines_unread_is_told_of_in_the_log(bus: Mount) 
     (bus / "U_jobs").write_text("one\ntwo\nthree\n")
     assert os.read(master, 100) == b"one\n"
     os.close(master)
-    words = f"U_jobs: its master (process {os.getpid()} of user 0) has closed with 2 messages unread"
+    words = f"U_jobs: client {{1}}, process {os.getpid()} of user 0: it was the master and has closed with 2 messages unread"
     until(lambda: words in bus.words, "the log tells")
 
 

@@ -47,6 +47,18 @@ def test_fuses_own_pass() -> None:
     }  # fmt: skip
 
 
+def test_who_serves_it() -> None:
+    options = parse("auto_unmount,user=nobody,allow_other")
+    assert options.user
+    assert (options.user.name, options.user.uid, options.user.gid) == ("nobody", 65534, 65534)
+    assert (options.uid, options.gid) == (65534, 65534), "the directory is theirs"
+    assert options.fuse == {"allow_other"}, "it is unmounted in any case"
+    assert parse("user=65534").user == options.user
+    assert (parse("user=nobody,uid=7,gid=8").uid, parse("user=nobody,uid=7,gid=8").gid) == (7, 8)
+    assert parse("user=root").user is None, "that is who mounts"
+    assert parse("user=nobody,user=root").user is None, "the last counts"
+
+
 @pytest.mark.parametrize(
     "option", ["defaults", "noauto", "nofail", "_netdev", "x-systemd.requires=/a", "user", "comment=hi", "relatime", "nodiratime"]
 )
@@ -59,6 +71,7 @@ def test_what_fstab_carries_for_others_is_left_out(option: str) -> None:
     [
         "max_queue", "max_queue=", "max_queue=-1", "max_queue=1.5", "max_queue=1T", "max_queue=0", "max_queue=99999999999",
         "max_queue=٣", "bulk=1", "mode=8", "mode=17777", "mode=", "uid=-1", "uid=nobody-of-this-name", "gid=4294967295", ",",
+        "user=nobody-of-this-name", "user=", "user=-1",
         "fsname", "fsname=é", "frob", "ro", "no_interrupt", "clone_fd", "max_read=4096", "MAX_QUEUE=1",
     ],
 )  # fmt: skip

@@ -99,13 +99,18 @@ class Mount:
         """The clients as `_stat` shows them: those of a channel, or those whose columns have these values."""
         return [
             row
-            for row in _rows(self.stat(), "CHANNEL  ID")
+            for row in table(self.stat(), "CHANNEL  ID")
             if channel in (None, row["CHANNEL"]) and all(row[name.upper()].startswith(value) for name, value in wanted.items())
         ]
 
     def channel(self, name: str) -> Mapping[str, str]:
         """A channel as `_stat` shows it."""
-        return next(row for row in _rows(self.stat(), "CHANNEL  STATE") if row["CHANNEL"] == name)
+        return next(row for row in table(self.stat(), "CHANNEL  STATE") if row["CHANNEL"] == name)
+
+    def inside(self) -> Mapping[str, int]:
+        """What the daemon keeps, as `_stat` tells: open files, nodes, waiting calls and so on."""
+        words = self.stat().rpartition("\ninside: ")[2]
+        return {what: int(count) for count, _, what in (each.partition(" ") for each in words.strip().split(", "))}
 
     def wait_for_clients(self, count: int, channel: str, **wanted: str) -> list[Mapping[str, str]]:
         """Waits until so many clients are as `clients` asks for."""
@@ -161,7 +166,7 @@ class Mount:
             abort(self.path)
 
 
-def _rows(text: str, head: str) -> list[Mapping[str, str]]:
+def table(text: str, head: str) -> list[Mapping[str, str]]:
     """The table of `_stat` whose head line begins so: a mapping of column heads to cells for each row."""
     for block in text.split("\n\n"):
         lines = block.splitlines()

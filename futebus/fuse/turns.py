@@ -1,0 +1,58 @@
+"""What takes long is done a millisecond's worth at a time, and between two such steps the requests of others are served.
+
+One thread serves everybody. What one call of one client causes, thousands of answers or tens of thousands of lines to route,
+would keep all others waiting.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+import trio
+
+log = logging.getLogger(__name__)
+
+Step = Callable[[], bool]
+"""Does a millisecond's worth of something. Returns whether there is more."""
+
+
+class Turns:
+    """What has been put off. Each gets its turn, one after the other."""
+
+    def __init__(self) -> None:
+        self._steps: deque[Step] = deque()
+        self._idle = trio.lowlevel.ParkingLot()
+
+    def __len__(self) -> int:
+        """How many things have been put off."""
+        return len(self._steps)
+
+    def put(self, step: Step) -> None:
+        """Has something done in steps, the first of them later."""
+        self._steps.append(step)
+        self._idle.unpark_all()
+
+    def take(self) -> None:
+        """Does the next step. One that fails is logged and ends, and the others go on."""
+        step = self._steps.popleft()
+        try:
+            has_more = step()
+        except Exception:
+            log.exception("internal error in what was put off")
+        else:
+            if has_more:
+                self._steps.append(step)
+
+    def finish(self) -> None:
+        """Does everything at once: the bus ends."""
+        while self._steps:
+            self.take()
+
+    async def run(self) -> None:
+        """Does all there ever is to do."""
+        while True:
+            while not self._steps:
+                await self._idle.park()
+            self.take()
+            # Requests that have come meanwhile have their turn here.
+            await trio.lowlevel.checkpoint()

@@ -1,0 +1,32 @@
+"""What the daemon keeps: `_stat` counts it, and nothing of it is left when those are gone for whom it was kept."""
+
+import os
+import platform
+
+import pytest
+
+from ..helpers.mounts import Mount
+from ..helpers.waiting import until
+
+
+def test_what_comes_with_clients_goes_with_them(bus: Mount) -> None:
+    before = bus.inside()
+    assert not any(count for what, count in before.items() if what != "tasks")
+    both = os.open(bus / "A_x", os.O_RDWR | os.O_CREAT)
+    listing = os.open(bus.path, os.O_RDONLY)
+    now = bus.inside()
+    assert (now["open files"], now["nodes"], now["listings"]) == (1, 1, 1)
+    os.close(listing)
+    os.close(both)
+    os.unlink(bus / "A_x")
+    until(lambda: bus.inside() == before, "all is as before")
+
+
+@pytest.mark.skipif(
+    tuple(map(int, platform.release().split("-")[0].split(".")[:2])) < (6, 18), reason="the kernel forgets when it likes"
+)
+def test_names_that_are_used_once_do_not_pile_up(bus: Mount) -> None:
+    before = bus.inside()
+    for number in range(300):
+        os.close(os.open(bus / f".U_answers.{number}", os.O_RDWR | os.O_CREAT))
+    until(lambda: bus.inside() == before, "all is as before")

@@ -1,0 +1,368 @@
+"""Users who do not know each other on one bus: what one of them can do to another. The tests run as root and act as others."""
+
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from futebus.fuse.filesystem import MAX_LISTINGS_PER_USER, MAX_STATS_PER_USER
+
+from ..conftest import Start
+from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.waiting import until
+from .test_rights import ANN, BECOME, BOB
+
+BLOCK = 1 << 20
+"""As much as the kernel hands over in one request."""
+
+
+@pytest.fixture
+def bus(mounting: Mounting) -> Mount:
+    """A bus that all users can use."""
+    return mounting("allow_other")
+
+
+def python(start: Start, user: int, script: str, *arguments: object, comm: bytes = b"python") -> "subprocess.Popen[str]":
+    """Runs a script as a user, who need not be able to start this interpreter: root starts it and becomes the user."""
+    before = f"import signal\nopen('/proc/self/comm', 'wb').write({comm!r})\nbecome({user})"
+    return start(sys.executable, "-c", f"{BECOME}\n{before}\n{script}", *map(str, arguments))
+
+
+def line_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout
+    return process.stdout.readline()
+
+
+# ---------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("letter", ["U", "S"])
+def test_a_masters_name_cannot_be_taken_while_it_lives(bus: Mount, start: Start, letter: str) -> None:
+    script = """
+master = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o666)
+os.chmod(sys.argv[2], 0o666)
+print("here", flush=True)
+text = b""
+while not text.endswith(b"two\\n"):
+    text += os.read(master, 100)
+print(text, flush=True)
+"""
+    name = f"{letter}_x"
+    master = python(start, 64001, script, bus / f".{name}", bus / name)
+    assert line_of(master) == "here\n"
+    before = (bus / name).stat()
+    bash(f"touch {bus.path}/B_mine", **BOB)
+    for attempt in (
+        f"rm -f {bus / name}",
+        f"unlink {bus.path}/+{name}",
+        f"mv -f {bus.path}/B_mine {bus / name}",
+        f"mv {bus / name} {bus.path}/{letter}_y",
+        f"ln -f {bus.path}/B_mine {bus / name}",
+        f"ln -s B_mine {bus.path}/{letter}_y",
+        f": >{bus.path}/.{name}",
+        f"exec 3<>{bus.path}/+.{name}",
+        f"chmod 777 {bus / name}",
+        f"chown 64002 {bus / name}",
+        f"chgrp 64002 {bus / name}",
+        f"touch -d @0 {bus / name}",
+        f"chmod 777 {bus.path}",
+        f"rmdir {bus.path}",
+    ):
+        assert bash(attempt, **BOB).returncode != 0, attempt
+    after = (bus / name).stat()
+    assert (after.st_ino, after.st_mode, after.st_uid, after.st_gid) == (before.st_ino, before.st_mode, 64001, 64001)
+    assert sorted(os.listdir(bus.path)) == ["B_mine", name, "_stat"]
+    assert bash(f"printf 'one\\ntwo\\n' > {bus / name}", **BOB).stderr == ""
+    assert "one\\n" in line_of(master)
+
+
+def test_in_a_directory_that_is_not_sticky_everybody_can_remove(mounting: Mounting) -> None:
+    bus = mounting("allow_other", "mode=777")
+    bash(f"touch {bus / 'B_x'}", **ANN)
+    assert bash(f"rm -f {bus / 'B_x'}", **BOB).stderr == ""
+
+
+def test_the_directorys_owner_can_remove_what_is_in_it(mounting: Mounting) -> None:
+    bus = mounting("allow_other", "uid=64002")
+    bash(f"touch {bus / 'B_x'} {bus / 'B_y'}", **ANN)
+    assert bash(f"rm -f {bus / 'B_x'}", **BOB).stderr == ""
+    assert "Operation not permitted" in bash(f"rm -f {bus / 'B_y'}", user=64003, group=64003, extra_groups=[]).stderr
+
+
+def test_in_a_setgid_directory_channels_belong_to_its_group(mounting: Mounting) -> None:
+    bus = mounting("allow_other", "mode=3777", "gid=64005")
+    friend = {"user": 64002, "group": 64002, "extra_groups": [64005]}
+    assert bash(f"umask 007; touch {bus / 'B_x'}; exec 3<>{bus.path}/.U_x", **ANN).stderr == ""
+    found = (bus / "B_x").stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (64001, 64005, 0o660)
+    assert bash(f"echo hi > {bus / 'B_x'}", **friend).stderr == ""
+    assert "Permission denied" in bash(f"echo hi > {bus / 'B_x'}", **BOB).stderr
+
+
+def test_who_has_given_a_channel_away_cannot_change_it_by_a_descriptor(bus: Mount, start: Start) -> None:
+    """The kernel asks whom the file belonged to when the descriptor was opened: a slave that writes has an inode of its own."""
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    os.chown(bus / "U_x", 64001, 64001)
+    os.chmod(bus / "U_x", 0o666)
+    script = """
+slave = os.open(sys.argv[1], os.O_WRONLY)
+os.fchmod(slave, 0o662)
+print("here", flush=True)
+sys.stdin.readline()
+for change in (lambda: os.fchmod(slave, 0o777), lambda: os.fchown(slave, -1, 64001)):
+    try:
+        change()
+    except PermissionError as error:
+        print(error.strerror, end=" ", flush=True)
+os.write(slave, b"hi\\n")
+print(flush=True)
+"""
+    ann = python(start, 64001, script, bus / "U_x")
+    assert line_of(ann) == "here\n"
+    os.chown(bus / "U_x", 64002, 64002)
+    os.chmod(bus / "U_x", 0o4602)
+    assert ann.stdin
+    ann.stdin.write("go\n")
+    ann.stdin.flush()
+    assert line_of(ann) == "Operation not permitted Operation not permitted \n"
+    found = (bus / "U_x").stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode) & 0o777) == (64002, 64002, 0o602)
+    assert os.read(master, 10) == b"hi\n", "what the mode lets it do, it does: a write may take away a setuid bit"
+    os.close(master)
+
+
+def test_nothing_in_stat_or_the_log_moves_a_terminals_cursor(mounting: Mounting, start: Start) -> None:
+    bus = mounting("allow_other", command=[sys.executable, "-m", "futebus.cli", "-d"])
+    script = """
+names = [b"B_\\x1b[2J", b"B_\\r\\nfutebus: a lie", b"B_\\xc2\\x9b1m", b"B_\\xe2\\x80\\xae", b"U_\\x07",
+         b"X\\x1b[2J\\nfutebus: a lie"]
+held = []
+for name in names:
+    try:
+        held.append(os.open(os.fsencode(sys.argv[1]) + b"/" + name, os.O_RDWR | os.O_CREAT))
+    except OSError:
+        pass
+try:
+    os.mkdir(os.fsencode(sys.argv[1]) + b"/B_\\x1b[0m")
+except PermissionError:
+    print(len(held), flush=True)
+sys.stdin.readline()
+"""
+    ann = python(start, 64001, script, bus.path, comm=b"\x1b]0;x\x07\n\x9b")
+    assert line_of(ann) == "4\n"
+    text = (bus / "_stat").read_bytes().decode()
+    assert all(line.isprintable() for line in text.removesuffix("\n").split("\n"))
+    assert "B_\\x1b[2J" in text
+    assert "\\x1b]0;x\\x07" in text, "the command's name"
+    ann.kill()
+    bus.wait_for_clients(0, "B_\\x1b[2J")
+    bus.unmount()
+    lines = bus.log.read_bytes().decode().removesuffix("\n").split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert all(line.startswith(f"futebus: {bus.path}: ") for line in lines)
+    pid = ann.pid
+    assert f"X\\x1b[2J\\nfutebus: a lie: create by process {pid} of user 64001: refused: " in "\n".join(lines)
+    assert f"B_\\x1b[0m: mkdir by process {pid} of user 64001: refused: a bus holds channels only" in "\n".join(lines)
+
+
+# ---------------------------------------------------------------------------------------------- limits
+
+HOLD = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+become(int(sys.argv[3]))
+held = []
+try:
+    while len(held) < int(sys.argv[2]):
+        held.append(os.open(sys.argv[1], os.O_RDONLY))
+except OSError as error:
+    print(len(held), error.strerror, flush=True)
+else:
+    print(len(held), flush=True)
+sys.stdin.readline()
+"""
+
+
+def hold(start: Start, path: Path, count: int, user: int) -> "subprocess.Popen[str]":
+    return start(sys.executable, "-c", BECOME + HOLD, str(path), str(count), str(user))
+
+
+@pytest.mark.parametrize(("name", "limit"), [("_stat", MAX_STATS_PER_USER), (".", MAX_LISTINGS_PER_USER)])
+def test_what_a_user_can_look_at_is_bounded_too(bus: Mount, start: Start, name: str, limit: int) -> None:
+    """Each holds a text or a list of names in the daemon's memory."""
+    ann = hold(start, bus / name, limit + 1, 64001)
+    assert line_of(ann) == f"{limit} Too many users\n"
+    assert line_of(hold(start, bus / name, 1, 64002)) == "1\n", "others can look"
+    assert line_of(hold(start, bus / name, limit + 1, 0)) == f"{limit + 1}\n", "and root is not bound"
+    ann.kill()
+    until(lambda: bash(f"ls {bus / name}", **ANN).returncode == 0, "what is closed does not count")
+
+
+def test_the_limit_per_user_counts_all_processes_and_channels_of_a_user(mounting: Mounting, start: Start) -> None:
+    bus = mounting("allow_other", "max_clients_per_user=3")
+    for name in ("B_x", "A_x"):
+        bus.touch(name).chmod(0o666)
+    first, second = hold(start, bus / "B_x", 2, 64001), None
+    assert line_of(first) == "2\n"
+    second = hold(start, bus / "A_x", 2, 64001)
+    assert line_of(second) == "1 Too many users\n"
+    assert line_of(hold(start, bus / "A_x", 3, 64002)) == "3\n"
+    first.kill()
+    bus.wait_for_clients(0, "B_x")
+    assert line_of(hold(start, bus / "B_x", 2, 64001)) == "2\n"
+
+
+# ---------------------------------------------------------------------------------------------- fair service
+
+
+def write_long(start: Start, path: Path, block: str) -> "subprocess.Popen[str]":
+    """Ann writes a megabyte at once. It says how many bytes were taken."""
+    script = f"""
+signal.signal(signal.SIGINT, lambda *_: None)
+descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+block = {block}
+print("go", flush=True)
+print(os.write(descriptor, block), len(block), flush=True)
+"""
+    return python(start, 64001, script, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [
+        ("A_flood", r'b"{2}a\n{*}b\n" * 104857'),
+        ("B_flood", r'b"a\n\n" * 349525'),
+    ],
+)
+def test_others_are_served_while_a_long_write_is_taken(bus: Mount, start: Start, name: str, block: str) -> None:
+    """Each of its lines is routed by itself, which takes the bus a second. Before, nobody got in between."""
+    bus.touch(name).chmod(0o666)
+    reader = os.open(bus / name, os.O_RDWR)
+    one, other = (os.open(bus / "B_bob", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    ann = write_long(start, bus / name, block)
+    assert line_of(ann) == "go\n"
+    until(lambda: bus.channel(name)["IN"] != "0", "the first lines have been taken")
+    assert ann.stdout
+    served = 0
+    while not select.select([ann.stdout], [], [], 0)[0]:
+        os.write(one, b"ping\n")
+        assert os.read(other, 100) == b"ping\n"
+        served += 1
+    taken, size = map(int, line_of(ann).split())
+    assert served >= 5, "in a hundred slices or more"
+    assert 0 < taken <= size
+    if name == "B_flood":
+        assert taken == size, "and nothing was left over"
+        assert int(bus.channel(name)["IN"]) == size // 3
+    for descriptor in (reader, one, other):
+        os.close(descriptor)
+
+
+def test_a_long_write_is_whole_and_in_order(mounting: Mounting, start: Start) -> None:
+    """The slices of two writers may mix, their lines do not, and a reader gets those of each in order."""
+    bus = mounting("allow_other", "bulk", "max_queue=1M", "max_queue_bytes=1G")
+    channel = bus.touch("A_x")
+    channel.chmod(0o666)
+    reader = os.open(channel, os.O_RDONLY)
+    own = int(bus.clients("A_x")[0]["ID"], 16)
+    block = f"b''.join(b'{{*}}%d\\n{{{own:x}}}%d\\n' % (2 * n, 2 * n + 1) for n in range(30_000))"
+    writers = [write_long(start, channel, block) for _ in range(2)]
+    for writer in writers:
+        assert line_of(writer) == "go\n"
+    for writer in writers:
+        taken, size = map(int, line_of(writer).split())
+        assert taken == size
+    text = b""
+    while text.count(b"\n") < 120_000:
+        text += os.read(reader, BLOCK)
+    os.close(reader)
+    numbers: dict[bytes, list[int]] = {}
+    for line in text.splitlines():
+        sender, _, number = line.partition(b"}")
+        numbers.setdefault(sender, []).append(int(number))
+    assert [each == list(range(60_000)) for each in numbers.values()] == [True, True]
+
+
+def test_a_signal_ends_a_long_write_with_what_was_taken(bus: Mount, start: Start) -> None:
+    bus.touch("B_flood").chmod(0o666)
+    ann = write_long(start, bus / "B_flood", r'b"a\n\n" * 349525')
+    assert line_of(ann) == "go\n"
+    until(lambda: bus.channel("B_flood")["IN"] != "0", "the first lines have been taken")
+    ann.send_signal(signal.SIGINT)
+    taken, size = map(int, line_of(ann).split())
+    assert 0 < taken < size
+    assert int(bus.channel("B_flood")["IN"]) == -(-taken // 3)
+
+
+def test_going_down_ends_a_long_write(bus: Mount, start: Start) -> None:
+    bus.touch("B_flood").chmod(0o666)
+    ann = write_long(start, bus / "B_flood", r'b"a\n\n" * 349525')
+    assert line_of(ann) == "go\n"
+    until(lambda: bus.channel("B_flood")["IN"] != "0", "the first lines have been taken")
+    bus.daemon.send_signal(signal.SIGTERM)
+    taken, size = map(int, line_of(ann).split())
+    assert 0 < taken <= size
+    bus.close()
+
+
+CROWD = 300
+"""More than are answered at once."""
+
+
+def test_a_line_reaches_each_of_hundreds_who_poll(bus: Mount) -> None:
+    channel = bus.touch("B_x")
+    waiting = {os.open(channel, os.O_RDONLY) for _ in range(CROWD)}
+    poller = select.epoll()
+    for descriptor in waiting:
+        poller.register(descriptor, select.EPOLLIN)
+    assert not poller.poll(0)
+    channel.write_text("hello\n")
+    told: set[int] = set()
+    while told < waiting:
+        found = {descriptor for descriptor, _ in poller.poll(20)}
+        assert found, f"{len(told)} were told"
+        told |= found
+        assert {os.read(descriptor, 100) for descriptor in found} == {b"hello\n"}
+    poller.close()
+    for descriptor in waiting:
+        os.close(descriptor)
+
+
+def test_a_line_reaches_each_of_hundreds_who_read(bus: Mount, start: Start) -> None:
+    channel = bus.touch("B_x")
+    script = """
+children = []
+for _ in range(int(sys.argv[2])):
+    if not (child := os.fork()):
+        os._exit(os.read(os.open(sys.argv[1], os.O_RDONLY), 100) != b"hello\\n")
+    children.append(child)
+print([os.waitpid(child, 0)[1] for child in children].count(0))
+"""
+    readers = python(start, 0, script, channel, CROWD)
+    bus.wait_for_readers(CROWD, "B_x")
+    channel.write_text("hello\n")
+    assert line_of(readers) == f"{CROWD}\n"
+
+
+def test_a_signal_ends_a_read_whose_answer_is_on_its_way(bus: Mount, start: Start) -> None:
+    """All are killed in the moment that all are answered. Whoever comes next is served."""
+    channel = bus.touch("B_x")
+    script = """
+for _ in range(int(sys.argv[2])):
+    if not os.fork():
+        os.read(os.open(sys.argv[1], os.O_RDONLY), 100)
+        os._exit(0)
+sys.stdin.readline()
+"""
+    readers = python(start, 0, script, channel, CROWD)
+    bus.wait_for_readers(CROWD, "B_x")
+    channel.write_text("hello\n")
+    os.killpg(readers.pid, signal.SIGKILL)
+    readers.wait()
+    bus.wait_for_clients(0, "B_x")
+    assert bus.inside()["requests"] == 0

@@ -1,0 +1,109 @@
+"""The command scripts/torture."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+
+def show(words: str) -> None:
+    """Shows how it goes, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Tortures for as long as it is told to. Returns 0 if nothing was lost, 1 otherwise."""
+    parser = argparse.ArgumentParser(prog="scripts/torture", description="Kills everybody all the time, and looks at every line.")
+    parser.add_argument("what", nargs="?", choices=["bus", "spark"], default="bus", help="what to torture (bus)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for how long (10); what has begun then is ended")
+    parser.add_argument(
+        "--seed", type=int, default=int(time.time()), help="of the first trial; the next have the numbers behind it"
+    )
+    given = parser.parse_args()
+    torture = torture_bus if given.what == "bus" else torture_spark
+    return torture(given.minutes, given.seed)
+
+
+def torture_bus(minutes: float, seed: int) -> int:
+    """One trial of the bus after the other: the random programs, then the others in turn."""
+    from .trials import TRIALS, programs
+
+    begin = time.monotonic()
+    total: Counter[str] = Counter()
+    failed = rounds = 0
+    while not rounds or time.monotonic() < begin + minutes * 60:
+        for name in ("random programs", *TRIALS):
+            if rounds and time.monotonic() > begin + minutes * 60:
+                break
+            place = Path(tempfile.mkdtemp(prefix="futebus-torture-"))
+            words = f"{name}, seed {seed}" if name == "random programs" else name
+            show(words)
+            started = time.monotonic()
+            try:
+                if name == "random programs":
+                    counts = programs(place, seed, 15 * min(1.0, minutes / 10), lambda how, words=words: show(f"{words}: {how}"))  # type: ignore[misc]
+                    seed += 1
+                else:
+                    trial = TRIALS[name]
+                    scale = max(trial.short, trial.long * min(1.0, minutes / 10))
+                    counts = trial.run(place, scale, lambda how, words=words: show(f"{words}: {how}"))  # type: ignore[misc]
+            except Exception as error:
+                show("")
+                where = "".join(traceback.format_exception(error)[-4:]) if not str(error) else error
+                print(f"{words}: FAILED: {where}\nwhat is left is in {place}", flush=True)
+                failed += 1
+                continue
+            shutil.rmtree(place)
+            show("")
+            print(f"{words}: {describe(counts)} ({time.monotonic() - started:.0f} s)", flush=True)
+            for what in [what for what in counts if what.startswith("KiB")]:
+                del counts[what]
+            total.update(counts)
+            total["trials"] += 1
+        rounds += 1
+    print(f"in all, in {(time.monotonic() - begin) / 60:.0f} minutes: {describe(total)}; failed: {failed}; lost: {total['lost']}")
+    return int(bool(failed or total["lost"]))
+
+
+def describe(counts: Counter[str]) -> str:
+    """Counts in words."""
+    return ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items()) if what != "lost")
+
+
+def torture_spark(minutes: float, seed: int) -> int:
+    """One crash trial of Spark after the other, with a recorder and without."""
+    from .spark import Verdict, torture
+
+    end = time.monotonic() + minutes * 60
+    total, trials = Verdict(), 0
+    while time.monotonic() < end:
+        has_recorder = trials % 2 == 0
+        place = Path(tempfile.mkdtemp(prefix="futebus-torture-"))
+        words = f"trial {trials + 1}, seed {seed}, {'a recorder' if has_recorder else 'the query'} drains"
+        try:
+            verdict = torture(place, seed, has_recorder, 60, lambda how, words=words: show(f"{words}: {how}"))  # type: ignore[misc]
+        except AssertionError as error:
+            show("")
+            print(f"{words}: FAILED: {error}\nwhat is left is in {place}")
+            return 1
+        shutil.rmtree(place)
+        show("")
+        print(f"{words}: {verdict}", flush=True)
+        total.kills.update(verdict.kills)
+        total.accepted += verdict.accepted
+        total.archived += verdict.archived
+        total.lost += verdict.lost
+        total.announced += verdict.announced
+        seed += 1
+        trials += 1
+    print(f"{trials} trials: {total}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
