@@ -26,7 +26,7 @@ TRIALS = {
     "no more clients": Trial(ends.clients, 1, 10),
     "nobody reads": Trial(ends.queues, 1, 25),
     "no newline": Trial(ends.endless_message, 1, 64),
-    "opens of a service": Trial(ends.opens, 1, 50),
+    "opens of a service": Trial(ends.opens, 1, 500),
     "many channels": Trial(ends.channels, 1, 10),
     "daemon stopped": Trial(faults.stopped, 1, 15),
     "errors inside": Trial(faults.errors_inside, 1, 4),
