@@ -145,11 +145,6 @@ def read_bytes(path: Path, start: int, stop: int) -> bytes:
         raise LinesGone(f"{path} has been removed") from None
 
 
-def length_of(data: bytes, count: int) -> int:
-    """How many bytes the first `count` lines of `data` take."""
-    return len(data) - len(data.split(b"\n", count)[count])
-
-
 def count_lines(data: bytes | memoryview) -> int:
     """How many lines end in `data`."""
     total = at = 0

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.framing import length_of
 from .layout import (
     FORMAT,
     IDENTITY,
@@ -20,7 +21,6 @@ from .layout import (
     NotASpool,
     Segment,
     count_lines,
-    length_of,
     read_bytes,
     segment_firsts,
     sync,
