@@ -6,14 +6,13 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import futebus
+from futebus.commands import FAILED, OK, Parser, fail
 
 if TYPE_CHECKING:
     from futebus.service import ServiceManager
-
-OK, FAILED, USAGE = 0, 1, 2
 
 READY = "a bus is mounted"
 
@@ -40,14 +39,6 @@ examples:
   touch /mnt/bus/B_log; cat /mnt/bus/B_log    subscribe
   echo hello > /mnt/bus/B_log                 publish
   fusermount3 -u /mnt/bus                     end it"""
-
-
-class Parser(argparse.ArgumentParser):
-    """Complains in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Says what is wrong with the arguments, and ends."""
-        self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -90,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
         options = parse(",".join(given.options), source)
         mountpoint = prepare(given.paths[-1])
     except (OptionError, MountError) as error:
-        return _fail(error)
+        return fail("futebus", str(error))
 
     def serve(on_ready: Callable[[], None], manager: "ServiceManager") -> int:
         from futebus.fuse.mount import Mounted
@@ -98,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             Mounted(mountpoint, options, on_ready, manager).serve()
         except MountError as error:
-            return _fail(error)
+            return fail("futebus", str(error))
         return OK
 
     log = partial(say if given.foreground else say_to_syslog, mountpoint, throttle=not given.debug)
@@ -108,13 +99,6 @@ def main(arguments: list[str] | None = None) -> int:
         return serve(lambda: logging.getLogger(__name__).info(READY), ServiceManager())
     # Who goes to the background is not what a service manager has started: the program that has is.
     return _in_background(lambda on_ready: serve(on_ready, ServiceManager({})), lambda: log(level))
-
-
-def _fail(error: Exception) -> int:
-    from futebus.logs import printable
-
-    print(f"futebus: {printable(str(error))}", file=sys.stderr)
-    return FAILED
 
 
 def _in_background(serve: Callable[[Callable[[], None]], int], log_to_syslog: Callable[[], None]) -> int:

@@ -12,6 +12,7 @@ import time
 import traceback
 import zlib
 
+from .commands import ending_signals
 from .drain import Say, check_channel, join
 from .draining import DONE, ENDED, FAILED, FATAL, FINISH, ORPHANED, Draining, Held, Recording, open_spool
 from .service import ServiceManager
@@ -55,10 +56,7 @@ class Holder:
         self._is_late = False
         """Whether the drain had to be killed at the deadline."""
         self._brief_lives = 0
-        # What is ignored, by nohup(1) or a shell that starts something in the background, stays so.
-        self._signals = {
-            number for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN
-        }
+        self._signals = ending_signals()
 
     def run(self) -> None:
         """Records until a signal (SIGTERM, SIGINT, SIGHUP) ends it.

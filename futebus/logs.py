@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from .core.text import escape
+from .core.text import printable
 
 SYSLOG = "/dev/log"
 
@@ -19,11 +19,6 @@ BURST = 200
 
 INTERVAL = 10.0
 """Seconds."""
-
-
-def printable(text: str) -> str:
-    """Text fit for a terminal and for one line. Paths and names are whatever somebody has called them."""
-    return text if text.isprintable() else escape(text.encode("utf-8", "surrogateescape"))
 
 
 class Throttle(logging.Filter):

@@ -4,13 +4,12 @@ import argparse
 import contextlib
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import futebus
-
-OK, FAILED, USAGE = 0, 1, 2
+from futebus.commands import FAILED, OK, Parser, checked, fail, seconds, size
+from futebus.core.text import printable
 
 LEAST_SEGMENT_BYTES = 1 << 20
 """The shortest segment that one read of a channel is sure to fit into."""
@@ -41,51 +40,15 @@ RECORDS = ("master", "mode", "keep_bytes", "keep_age", "segment_bytes", "sync", 
 PRINTS = ("begin", "end", "follow")
 
 
-class Parser(argparse.ArgumentParser):
-    """Complains in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Says what is wrong with the arguments, and ends."""
-        self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
-def _checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Has argparse show what a `ValueError` says."""
-
-    def convert(text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
-def _size(text: str) -> int:
-    number, factor = (text[:-1], 1 << (10 * ("KMG".index(text[-1]) + 1))) if text[-1:] in tuple("KMG") else (text, 1)
-    if not (number.isascii() and number.isdecimal()):
-        raise ValueError(f"not a number of bytes (K, M and G may follow): {text!r}")
-    return int(number) * factor
-
-
 def _segment_size(text: str) -> int:
-    size = _size(text)
-    if not LEAST_SEGMENT_BYTES <= size <= 1 << 30:
+    length = size(text)
+    if not LEAST_SEGMENT_BYTES <= length <= 1 << 30:
         raise ValueError(f"from 1M to 1G, not {text}")
-    return size
-
-
-def _age(text: str) -> float:
-    from futebus.replay import parse_seconds
-
-    try:
-        return parse_seconds(text)
-    except ValueError:
-        raise ValueError(f"not a time span (s, m, h and d may follow): {text!r}") from None
+    return length
 
 
 def _sync(text: str) -> float | None:
-    return None if text == "none" else _age(text)
+    return None if text == "none" else seconds(text)
 
 
 def _mode(text: str) -> int:
@@ -120,20 +83,20 @@ def parser() -> Parser:
     role = what.add_mutually_exclusive_group()
     role.add_argument("--master", action="store_true", dest="master", help="become the master of a U or S channel (the default)")
     role.add_argument("--slave", action="store_false", dest="master", help="listen to what the master of a U or S channel says")
-    what.add_argument("--mode", metavar="OCTAL", type=_checked(_mode), help="permissions of a channel that is created (666)")
+    what.add_argument("--mode", metavar="OCTAL", type=checked(_mode), help="permissions of a channel that is created (666)")
     kept = made.add_argument_group("what to keep")
-    kept.add_argument("--keep-bytes", metavar="SIZE", type=_checked(_size), help="at least so many bytes of the newest lines")
+    kept.add_argument("--keep-bytes", metavar="SIZE", type=checked(size), help="at least so many bytes of the newest lines")
     kept.add_argument(
-        "--keep-age", metavar="AGE", type=_checked(_age), help="lines until they are so old, and up to twice as long"
+        "--keep-age", metavar="AGE", type=checked(seconds), help="lines until they are so old, and up to twice as long"
     )
-    kept.add_argument("--segment-bytes", metavar="SIZE", type=_checked(_segment_size), help="length of the spool's files (64M)")
-    kept.add_argument("--sync", metavar="AGE", type=_checked(_sync), help="how long lines may wait for the disk (1s; 0; none)")
+    kept.add_argument("--segment-bytes", metavar="SIZE", type=checked(_segment_size), help="length of the spool's files (64M)")
+    kept.add_argument("--sync", metavar="AGE", type=checked(_sync), help="how long lines may wait for the disk (1s; 0; none)")
     shown = made.add_argument_group("what to show")
     mode = shown.add_mutually_exclusive_group()
     mode.add_argument("--print", metavar="SPOOL", dest="printed", type=Path, help="print a spool's lines")
     mode.add_argument("--info", metavar="SPOOL", dest="described", type=Path, help="print a summary of a spool")
-    shown.add_argument("--from", metavar="PLACE", dest="begin", type=_checked(_place), help="begin there")
-    shown.add_argument("--to", metavar="PLACE", dest="end", type=_checked(_place), help="end before that")
+    shown.add_argument("--from", metavar="PLACE", dest="begin", type=checked(_place), help="begin there")
+    shown.add_argument("--to", metavar="PLACE", dest="end", type=checked(_place), help="end before that")
     shown.add_argument("-f", "--follow", action="store_true", help="go on and wait for new lines")
     return made
 
@@ -165,19 +128,14 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _show(given) if shows else _record(given)
     except (ChannelError, SpoolError) as error:
-        return _fail(str(error))
+        return fail("futebus-record", str(error))
     except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror))
+        return fail("futebus-record", f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror))
 
 
 def _option(name: str) -> str:
     names = {"begin": "from", "end": "to", "master": "master or --slave"}
     return "--" + names.get(name, name).replace("_", "-")
-
-
-def _fail(words: str) -> int:
-    print(f"futebus-record: {words}", file=sys.stderr)
-    return FAILED
 
 
 def _show(given: dict[str, Any]) -> int:
@@ -230,7 +188,7 @@ def _record(given: dict[str, Any]) -> int:
 
 def _say(words: str) -> None:
     with contextlib.suppress(OSError):  # that nobody listens any more is no reason to stop
-        print(f"futebus-record: {words}", file=sys.stderr, flush=True)
+        print(f"futebus-record: {printable(words)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import math
 import os
 import select
 import sys
@@ -10,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from .commands import UNITS, seconds
 from .core.text import size as readable_size
 from .spool import LinesGone, Spool
 from .spool.layout import Segment, segment_firsts
@@ -22,8 +22,6 @@ FOLLOW_SECONDS = 0.02
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 
 class WrongPlace(ValueError):
     """What is no place in a spool."""
@@ -31,19 +29,6 @@ class WrongPlace(ValueError):
 
 Place = int | datetime.datetime | datetime.timedelta
 """The offset of a line (below 0: from the end), a moment, or how long ago."""
-
-
-def parse_seconds(text: str) -> float:
-    """Reads a time span: `90`, `90s`, `1.5m`, `12h`, `30d`. Returns seconds.
-
-    Raises:
-        ValueError: it is none.
-    """
-    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
-    seconds = float(number) * UNITS[unit]
-    if not math.isfinite(seconds) or seconds < 0:
-        raise ValueError(text)
-    return seconds
 
 
 def parse_place(text: str) -> Place:
@@ -56,7 +41,7 @@ def parse_place(text: str) -> Place:
         return int(text)
     with contextlib.suppress(ValueError, OverflowError):
         if text[-1:] in UNITS:
-            return datetime.timedelta(seconds=parse_seconds(text))
+            return datetime.timedelta(seconds=seconds(text))
     with contextlib.suppress(ValueError):
         return datetime.datetime.fromisoformat(text).astimezone()
     raise WrongPlace(f"not an offset (1234, -100), an age (10m) or a time (2026-11-21T12:00:00): {text!r}")

@@ -16,6 +16,16 @@ from .helpers.mounts import Mount, Mounting
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
+def pytest_configure() -> None:
+    """Programs that the tests start shall find signals as a shell's user has them, however the tests were started.
+
+    A script's `&` and nohup(1) have SIGINT and SIGHUP ignored, and that is inherited.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.fixture
 def place() -> Iterator[Path]:
     """An empty directory that every user can enter, which pytest's tmp_path is not."""

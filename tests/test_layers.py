@@ -8,7 +8,7 @@ import pytest
 import futebus
 
 ROOT = Path(futebus.__file__).parent
-OUTSIDE = {"spool": set[str](), "drain": {"spool"}, "draining": {"spool", "drain"}, "spark": {"spool", "drain"}}
+OUTSIDE = {"spool": set[str](), "drain": {"spool"}, "draining": {"spool", "drain"}, "spark": {"spool", "drain", "commands"}}
 """What else of futebus these may import, beside the core and the package itself."""
 FOREIGN = ("trio", "pyfuse3")
 
@@ -41,7 +41,7 @@ def test_what_recorder_and_spark_import(part: str) -> None:
                 assert name.split(".")[1] in allowed, f"{path.name} imports {name}"
 
 
-@pytest.mark.parametrize("part", ["record", "holder", "service", "replay"])
+@pytest.mark.parametrize("part", ["commands", "record", "holder", "service", "replay"])
 def test_the_recorder_does_without_fuse_and_spark(part: str) -> None:
     for path in files(part):
         for name in imports(path):

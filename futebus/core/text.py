@@ -11,6 +11,11 @@ def escape(name: bytes) -> str:
     return "".join(_escape_character(character) for character in text)
 
 
+def printable(text: str) -> str:
+    """Text fit for a terminal and for one line. Paths and names are whatever somebody has called them."""
+    return text if text.isprintable() else escape(text.encode("utf-8", "surrogateescape"))
+
+
 def _escape_character(character: str) -> str:
     if "\udc80" <= character <= "\udcff":  # a byte that is no UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"

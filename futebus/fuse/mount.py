@@ -8,11 +8,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import trio
 
+from futebus.commands import ending_signals
 from futebus.core.bus import Bus
 from futebus.service import ServiceManager
 
@@ -78,6 +79,7 @@ class Mounted:
             take_stat=Snapshots(self._bus, self._turns, mountpoint).take,
         )
         self._is_idle = trio.Event()
+        self._signals = ending_signals()
 
     def serve(self) -> None:
         """Mounts the bus and serves it until it is unmounted or told to end.
@@ -87,7 +89,7 @@ class Mounted:
         """
         gc.set_threshold(*GC_THRESHOLDS)
         # Signals that arrive from here on are for the loop, and wait for it.
-        with _signals_blocked():
+        with _blocked(self._signals):
             self._mount()
             try:
                 if self._options.user:
@@ -174,8 +176,8 @@ class Mounted:
     # ------------------------------------------------------------------------------------------ the end
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        with trio.open_signal_receiver(*self._signals) as signals:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
             task_status.started()
             async for number in signals:
                 log.info("%s, shutting down", signal.Signals(number).name)
@@ -203,12 +205,9 @@ class Mounted:
         pyfuse3.terminate()
 
 
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-
-
 @contextmanager
-def _signals_blocked() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:

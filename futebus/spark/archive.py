@@ -7,17 +7,15 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 import futebus
+from futebus.commands import FAILED, OK, Parser, checked, count, ending_signals, fail, seconds, size
 
 if TYPE_CHECKING:
     from .archive_order import Order
-
-OK, FAILED, USAGE = 0, 1, 2
 
 DESCRIPTION = """\
 Archives what channels of a futebus say: as Parquet files, by channel, date and hour, each line once, whatever is killed when.
@@ -38,52 +36,25 @@ ERRORS = r"(?i)\berror\b|\bfail"
 NEEDED = "Spark needs Java 17 or newer, and there is none: apt install openjdk-17-jre-headless, or set JAVA_HOME"
 
 
-class Parser(argparse.ArgumentParser):
-    """Complains in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Says what is wrong with the arguments, and ends."""
-        self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
-
-
-def _checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Has argparse show what a `ValueError` says."""
-
-    def convert(text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) *(|s|secs?|seconds?|m|mins?|minutes?|h|hours?)", text.strip())
-    seconds = float(found[1]) * {"m": 60, "h": 3600}.get(found[2][:1], 1) if found else 0
-    if seconds <= 0:
-        raise ValueError(f"not a time span such as 10s, '10 seconds' or 1m: {text!r}")
-    return seconds
+def _interval(text: str) -> float:
+    span = seconds(text)
+    if not span:
+        raise ValueError(f"a time span, and not {text}")
+    return span
 
 
 def _window(text: str) -> float:
-    seconds = _seconds(text)
-    if seconds < 1 or seconds != int(seconds):
+    span = seconds(text)
+    if span < 1 or span != int(span):
         raise ValueError(f"whole seconds, one at least, not {text}")
-    return seconds
+    return span
 
 
-def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([KMG]?)", text, re.IGNORECASE)
-    if not found or not int(found[1]):
-        raise ValueError(f"not a number of bytes (K, M and G may follow): {text!r}")
-    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise ValueError(f"not a number from 1 on: {text!r}")
-    return int(text)
+def _length(text: str) -> int:
+    length = size(text)
+    if not length:
+        raise ValueError(f"a number of bytes from 1 on, and not {text}")
+    return length
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -118,27 +89,27 @@ def parser() -> Parser:
     made.add_argument("-q", "--quiet", action="store_true", help="say only what goes wrong")
     made.add_argument("-d", "--debug", action="store_true", help="pass on what Spark logs; tracebacks")
     what = made.add_argument_group("what to archive")
-    what.add_argument("--pattern", metavar="REGEX", type=_checked(_pattern), help="channels whose whole names match")
+    what.add_argument("--pattern", metavar="REGEX", type=checked(_pattern), help="channels whose whole names match")
     what.add_argument("--slave", action="store_true", help="of U and S channels: be no master; archive what the master says")
     what.add_argument("--spools", metavar="SPOOLS", type=Path, help="directory of the spools (DIRECTORY/_futebus/spools)")
     what.add_argument("--external", action="store_true", help="others (futebus-record) fill the spools")
     what.add_argument("--strict", action="store_true", help="end when lines are lost, rather than say so and go on")
     how = made.add_argument_group("how")
     how.add_argument("--once", action="store_true", help="archive what there is now, and end")
-    how.add_argument("--every", metavar="TIME", type=_checked(_seconds), default=10.0, help="from batch to batch (10s)")
-    how.add_argument("--batch-bytes", metavar="SIZE", type=_checked(_size), default=512 << 20, help="most of a batch (512M)")
+    how.add_argument("--every", metavar="TIME", type=checked(_interval), default=10.0, help="from batch to batch (10s)")
+    how.add_argument("--batch-bytes", metavar="SIZE", type=checked(_length), default=512 << 20, help="most of a batch (512M)")
     how.add_argument("--binary", action="store_true", help="values are bytes, rather than text with U+FFFD for what is no UTF-8")
-    how.add_argument("--files", metavar="N", type=_checked(_count), default=4, help="compact hours with more small files (4)")
+    how.add_argument("--files", metavar="N", type=checked(count), default=4, help="compact hours with more small files (4)")
     how.add_argument(
-        "--file-bytes", metavar="SIZE", type=_checked(_size), default=128 << 20, help="what a file should get (128M)"
+        "--file-bytes", metavar="SIZE", type=checked(_length), default=128 << 20, help="what a file should get (128M)"
     )
     figures = made.add_argument_group("live figures")
     figures.add_argument("--stats", metavar="CHANNEL", type=Path, help="write figures of each channel to this B channel")
-    figures.add_argument("--window", metavar="TIME", type=_checked(_window), help="of so much time (10s)")
+    figures.add_argument("--window", metavar="TIME", type=checked(_window), help="of so much time (10s)")
     figures.add_argument("--errors", metavar="REGEX", help=rf"lines that are errors ({ERRORS})".replace("%", "%%"))
     spark = made.add_argument_group("Spark")
     spark.add_argument("--master", metavar="URL", default="local[*]", help="where it runs (local[*])")
-    spark.add_argument("--conf", metavar="KEY=VALUE", type=_checked(_setting), action="append", default=[], help="a setting")
+    spark.add_argument("--conf", metavar="KEY=VALUE", type=checked(_setting), action="append", default=[], help="a setting")
     return made
 
 
@@ -157,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         import py4j  # noqa: F401
         import pyarrow  # noqa: F401
     except ImportError as error:
-        return _fail(f"Spark is not installed ({error.name} is missing): pip install 'futebus[spark]'")
+        return fail("futebus-archive", f"Spark is not installed ({error.name} is missing): pip install 'futebus[spark]'")
 
     from .terminal import Terminal
 
@@ -166,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     except _Wrong as error:
         command.error(str(error))
     if not _has_java():
-        return _fail(NEEDED)
+        return fail("futebus-archive", NEEDED)
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
 
@@ -179,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
     def stop(number: int, frame: FrameType | None) -> None:
         archiving.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ending_signals():
         signal.signal(number, stop)
     with contextlib.redirect_stderr(terminal):
         try:
@@ -272,11 +243,6 @@ def _order(given: argparse.Namespace) -> "Order":
 def _has_java() -> bool:
     home = os.environ.get("JAVA_HOME")
     return shutil.which(f"{home}/bin/java" if home else "java") is not None
-
-
-def _fail(words: str) -> int:
-    print(f"futebus-archive: {words}", file=sys.stderr)
-    return FAILED
 
 
 if __name__ == "__main__":

@@ -137,6 +137,19 @@ def test_signals_end_it(bus: Mount, number: signal.Signals) -> None:
     bus.close()
 
 
+def test_signals_that_it_was_started_to_ignore_do_not_end_it(mounting: Mounting) -> None:
+    """As nohup(1) does, and a script's `&`."""
+    bus = mounting(command=["bash", "-c", "trap '' HUP INT; exec \"$@\"", "bash", *FUTEBUS])
+    bus.daemon.send_signal(signal.SIGHUP)
+    bus.daemon.send_signal(signal.SIGINT)
+    assert bus.clients() == []
+    bus.daemon.send_signal(signal.SIGTERM)
+    bus.close()
+    assert "SIGTERM, shutting down" in bus.words
+    assert "SIGHUP" not in bus.words
+    assert "SIGINT" not in bus.words
+
+
 @pytest.mark.parametrize("command", [["umount"], ["fusermount3", "-u"], ["umount", "-l"]])
 def test_unmounting_ends_it(bus: Mount, command: list[str]) -> None:
     assert run(*command, bus.path).returncode == 0
