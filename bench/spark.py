@@ -36,6 +36,7 @@ def _session(**conf: str) -> Any:
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     for name, value in conf.items():
         builder = builder.config(name.replace("__", "."), value)
     session: Any = builder.getOrCreate()
@@ -49,6 +50,11 @@ def _until(condition: Callable[[], bool], what: str) -> None:
         if time.monotonic() > end:
             raise RuntimeError(f"waited too long until {what}")
         time.sleep(0.002)
+
+
+def _has_joined(bus: peers.Daemon) -> bool:
+    """Whether there is a client that reads in bulk."""
+    return "r-+" in (bus.directory / "_stat").read_text()
 
 
 # ---------------------------------------------------------------------------------------------- from a spool to nowhere
@@ -244,7 +250,7 @@ def _latency(session: Any, place: Path, rounds: int, show: Show) -> Row:
             options = {"spoolLocation": tempfile.mkdtemp(dir=place)}
 
             def echo(line: str, bus: peers.Daemon = bus, channel: Path = channel) -> None:
-                _until(lambda: "r-+" in (bus.directory / "_stat").read_text(), "the query has joined")
+                _until(lambda: _has_joined(bus), "the query has joined")
                 with channel.open("w") as file:
                     file.write(line + "\n")
 
@@ -258,7 +264,7 @@ def _latency(session: Any, place: Path, rounds: int, show: Show) -> Row:
 
 
 def _processor_time() -> float:
-    """Seconds of this process and all that it has started."""
+    """Seconds of this process and all that it has started, those that have ended and were waited for too."""
     parents: dict[int, list[int]] = {}
     spent: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -268,7 +274,7 @@ def _processor_time() -> float:
             except OSError:
                 continue
             parents.setdefault(int(fields[1]), []).append(int(entry.name))
-            spent[int(entry.name)] = int(fields[11]) + int(fields[12])
+            spent[int(entry.name)] = sum(map(int, fields[11:15]))
     total, left = 0, [os.getpid()]
     while left:
         process = left.pop()
@@ -293,12 +299,13 @@ def _idle(session: Any, place: Path, rounds: int, show: Show) -> Row:
             stream = session.readStream.format("futebus").option("spoolLocation", tempfile.mkdtemp(dir=place)).load(str(channel))
             arrivals = _Arrivals()
             query = stream.writeStream.foreachBatch(arrivals).option("checkpointLocation", tempfile.mkdtemp(dir=place)).start()
-            _until(lambda: "r-+" in (bus.directory / "_stat").read_text(), "the query has joined")
+            _until(lambda: _has_joined(bus), "the query has joined")
             channel.write_text("warm\n")
             _until(lambda arrivals=arrivals: "warm" in arrivals.times, "the first line has come")  # type: ignore[misc]
             time.sleep(2)  # what it does once, it has done
             with_one = share()
             query.stop()
+            _until(lambda: not _has_joined(bus), "the query has left")
             for name, value in zip(values, (without, with_one, max(with_one - without, 0)), strict=True):
                 values[name].append(value)
     figures = [Figure(name, "% of a core", each) for name, each in values.items()]

@@ -37,6 +37,12 @@ LOOK_SECONDS = 1.0
 SMALL_BYTES = 1 << 20
 """Below this, the milliseconds that a task needs to begin count more than the lines that it reads."""
 
+LEAST_BYTES = 8 << 20
+"""Below this, lines are not cut into more parts for more processors."""
+
+PROCESSORS = len(os.sched_getaffinity(0))
+"""Of this host: here the executors are, or one of them."""
+
 FILLER_BYTES = 128 << 10
 """How much is sent along to a task for nothing. Spark writes what a task is to do in two pieces to a TCP connection. If the
 second is small, Nagle's algorithm holds it back until the first is acknowledged: 40 ms. More than a packet goes at once."""
@@ -52,6 +58,19 @@ class LinesPartition(InputPartition):
         self.channel = channel
         self.piece = piece
         self.filler = bytes(FILLER_BYTES if piece.stop - piece.start < SMALL_BYTES else 0)
+
+
+def cut(spool: Spool, begin: int, end: int, most: int) -> Sequence[Piece]:
+    """The lines from offset `begin` up to `end` in parts for tasks, each of about `most` bytes at most.
+
+    If there are fewer parts than processors, they are cut smaller.
+
+    Raises:
+        LinesGone: not all of them are there.
+    """
+    pieces = list(spool.pieces(begin, end, most))
+    size = max(sum(piece.stop - piece.start for piece in pieces) // PROCESSORS, LEAST_BYTES)
+    return pieces if len(pieces) >= PROCESSORS or size >= most else list(spool.pieces(begin, end, size))
 
 
 def read_lines(partition: InputPartition, schema: StructType, mode: str) -> Iterator[pa.RecordBatch]:
@@ -328,7 +347,7 @@ class _Running:
                     raise QueryError(f"{words}; with failOnDataLoss=false the query goes on")
                 say(words)
                 begin = spool.begin
-            for piece in spool.pieces(begin, last["line"], self._options.partition_bytes):
+            for piece in cut(spool, begin, last["line"], self._options.partition_bytes):
                 yield LinesPartition(name, piece)
 
     def _spool_of_old(self, name: str) -> Spool:

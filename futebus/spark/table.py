@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from ..spool import NotASpool, Piece, Spool
 from .options import TableOptions, check_schema, plainly
-from .reader import LinesPartition, read_lines
+from .reader import LinesPartition, cut, read_lines
 
 
 class FutebusReader(DataSourceReader):
@@ -42,8 +42,8 @@ class FutebusReader(DataSourceReader):
         for directory in inner:
             yield Spool(directory)
 
-    def _pieces(self, spool: Spool) -> Iterator[Piece]:
-        return spool.pieces(spool.begin, spool.end, self._options.partition_bytes)
+    def _pieces(self, spool: Spool) -> Sequence[Piece]:
+        return cut(spool, spool.begin, spool.end, self._options.partition_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The lines of a part."""

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from futebus.spark.reader import cut
 from futebus.spool import Spool, SpoolWriter
 from tests.conftest import Start
 from tests.helpers.mounts import Mount, Mounting
@@ -272,6 +273,22 @@ def test_latest_begins_with_what_comes(stream: Stream, keep: Keep, spool: Path) 
 def test_small_partitions_give_the_same_lines(stream: Stream, keep: Keep, spool: Path) -> None:
     query = keep(stream("/bus/B_log", partitionBytes=1000, **EXTERNAL), availableNow=True)
     assert sorted(row.value for row in query.finish()) == [f"line {number:04d}" for number in range(1000)]
+
+
+@pytest.mark.parametrize(("processors", "most", "parts"), [(1, 64 << 20, 1), (2, 64 << 20, 2), (9, 64 << 20, 3), (1, 6 << 20, 4)])
+def test_a_spool_is_cut_for_the_processors_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int, most: int, parts: int
+) -> None:
+    block = b"%099d\n" % 0 * 10_486
+    with SpoolWriter(tmp_path / "B_log", "B_log", first_segment_bytes=64 << 20) as writer:
+        for _ in range(24):
+            writer.append(block)
+    monkeypatch.setattr("futebus.spark.reader.PROCESSORS", processors)
+    spool = Spool(tmp_path / "B_log")
+    pieces = cut(spool, 1, spool.end, most)
+    assert len(pieces) == parts
+    assert [piece.first for piece in pieces] == [1, *(piece.first + piece.lines for piece in pieces)][:-1]
+    assert pieces[-1].first + pieces[-1].lines == spool.end
 
 
 def test_a_directory_of_spools_as_a_table(spark: SparkSession, tmp_path: Path, spool: Path) -> None:
