@@ -27,12 +27,11 @@ from .layout import (
 )
 from .lock import SpoolLock
 from .repair import clear_behind_hole, sound, used, with_lines
+from .warming import AHEAD_BYTES, Warmer
 
 UNSYNCED_SECONDS = 600
 """How recently a segment was written that `sync` sees to although another process wrote it. The kernel itself writes everything
 to the disk within a minute, unless it was told to take longer."""
-
-_MADV_POPULATE_WRITE = 23  # of Linux; the mmap module does not name it
 
 
 class SpoolWriter:
@@ -78,7 +77,9 @@ class SpoolWriter:
         self._swap = threading.Lock()
         """Held while one segment takes the place of another, so that another thread can `sync`."""
         self._is_note = False
+        self._warmer = Warmer()
         self._warm_to = 0
+        """Up to where pages are ready, or will soon be."""
         self._index = -1
         self._lines = -1
         self._at = 0
@@ -186,6 +187,7 @@ class SpoolWriter:
     def _close_segment(self, size: int) -> None:
         """Gives back the disk space that the last segment did not need: all behind so many bytes."""
         if self._map is not None:
+            self._warmer.leave()
             self._map.close()
             self._map = None
             with contextlib.suppress(OSError):
@@ -204,6 +206,7 @@ class SpoolWriter:
             # There is nothing in it yet that would end it: it grows.
             size = self._at + room
             os.posix_fallocate(self._lines, 0, size)
+            self._warmer.leave()
             self._map.resize(size)
             return
         self._turn_over(room)
@@ -265,13 +268,12 @@ class SpoolWriter:
         return size
 
     def _warm(self) -> None:
-        """Has the kernel map what is written next in one go; a fault for each page in the middle of a read costs much more."""
+        """Sees to it that the pages that are written next are ready."""
         assert self._map is not None
-        if self._at + READ_ROOM > self._warm_to and self._warm_to < len(self._map):
-            start = max(self._warm_to, self._at // mmap.PAGESIZE * mmap.PAGESIZE)
-            self._warm_to = min(start + READ_BYTES, len(self._map))
-            with contextlib.suppress(OSError):  # Linux before 5.14 does not know it
-                self._map.madvise(_MADV_POPULATE_WRITE, start, self._warm_to - start)
+        if self._at + AHEAD_BYTES // 2 > self._warm_to and self._warm_to < len(self._map):
+            start = self._at // mmap.PAGESIZE * mmap.PAGESIZE
+            self._warm_to = min(start + AHEAD_BYTES, len(self._map))
+            self._warmer.want(self._map, start, self._warm_to)
 
     def append(self, data: bytes) -> None:
         """Takes lines that are already in memory. What does not end in a newline waits for the rest."""
@@ -383,6 +385,7 @@ class SpoolWriter:
         with self._swap:
             # A line that is not finished stays: whoever continues may read the rest.
             self._close_segment(self._at)
+        self._warmer.close()
         if self._own_lock:
             self._own_lock.close()
 
