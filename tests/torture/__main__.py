@@ -77,16 +77,24 @@ def describe(counts: Counter[str]) -> str:
 
 def torture_spark(minutes: float, seed: int) -> int:
     """One crash trial of Spark after the other, with a recorder and without."""
-    from .spark import Verdict, torture
+    from .spark import HARMS, SOFT, Verdict, torture
 
     end = time.monotonic() + minutes * 60
     total, trials = Verdict(), 0
     while time.monotonic() < end:
-        has_recorder = trials % 2 == 0
+        has_recorder, is_hard = trials % 2 == 0, trials % 4 >= 2
         place = Path(tempfile.mkdtemp(prefix="futebus-torture-"))
         words = f"trial {trials + 1}, seed {seed}, {'a recorder' if has_recorder else 'the query'} drains"
+        words += ", the bus dies too, the disk gets full" if is_hard else ""
         try:
-            verdict = torture(place, seed, has_recorder, 60, lambda how, words=words: show(f"{words}: {how}"))  # type: ignore[misc]
+            verdict = torture(
+                place,
+                seed,
+                has_recorder,
+                60,
+                lambda how, words=words: show(f"{words}: {how}"),  # type: ignore[misc]
+                harms=HARMS if is_hard else SOFT,
+            )
         except AssertionError as error:
             show("")
             print(f"{words}: FAILED: {error}\nwhat is left is in {place}")
@@ -99,6 +107,7 @@ def torture_spark(minutes: float, seed: int) -> int:
         total.archived += verdict.archived
         total.lost += verdict.lost
         total.announced += verdict.announced
+        total.at_risk += verdict.at_risk
         seed += 1
         trials += 1
     print(f"{trials} trials: {total}")

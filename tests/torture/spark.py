@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,9 @@ class Verdict:
 
     def __str__(self) -> str:
         killed = ", ".join(f"{name} {count}" for name, count in sorted(self.kills.items())) or "nobody"
-        lines = f"{self.accepted:,} accepted, {self.archived:,} archived, {self.lost:,} lost ({self.announced:,} announced)"
-        return f"{lines}; killed or full: {killed}"
+        lines = f"{self.accepted:,} accepted, {self.archived:,} archived, {self.lost:,} lost"
+        known = f"announced {self.announced:,}, with buses that died {self.at_risk:,} at most"
+        return f"{lines} ({known}); killed or full: {killed}"
 
 
 def _family(pid: int) -> Iterator[tuple[int, str]]:
@@ -81,6 +82,11 @@ ROLES: dict[str, Callable[[str], bool]] = {
 }
 
 
+SOFT = (*ROLES, "driver", "recorder")
+HARMS = (*SOFT, "bus", "disk")
+"""What can happen: one of these is killed, and the disk gets full for a while."""
+
+
 class Trial:
     """One bus, its writers, its archive.
 
@@ -88,17 +94,18 @@ class Trial:
         place: an empty directory.
         dice: who decides whom to kill, and when.
         has_recorder: whether a recorder drains, rather than the archive's own query.
-        is_hard: whether the bus dies too, and the disk gets full.
+        harms: what is to happen, in random order, again and again: those of HARMS that can.
         writers: how many.
     """
 
-    def __init__(self, place: Path, dice: random.Random, has_recorder: bool, is_hard: bool, writers: int = 3) -> None:
-        self.place, self.dice, self.has_recorder, self.is_hard = place, dice, has_recorder, is_hard
+    def __init__(self, place: Path, dice: random.Random, has_recorder: bool, harms: Sequence[str], writers: int = 3) -> None:
+        self.place, self.dice, self.has_recorder, self.harms = place, dice, has_recorder, harms
         self.verdict = Verdict()
+        self._left: list[str] = []
         self.disk = place / "disk"
         (place / "bus").mkdir()
         self.disk.mkdir()
-        if is_hard:
+        if "disk" in harms:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(self.disk)], check=True)
         (self.disk / "spools").mkdir()
         self.spool = self.disk / "spools" / "U_jobs"
@@ -161,8 +168,12 @@ class Trial:
     def do_harm(self) -> str:
         """Kills one process, chosen by role first (there are many workers and one JVM), or fills the disk. Returns which."""
         candidates = self._candidates()
-        harms = sorted({role for role, _ in candidates} | ({"bus", "disk"} if self.is_hard else set()))
-        harm = self.dice.choice(harms)
+        there = {role for role, _ in candidates} | {"bus", "disk"}
+        if not there & {*self._left}:
+            self._left = [*self.harms]
+            self.dice.shuffle(self._left)
+        harm = next(harm for harm in self._left if harm in there)
+        self._left.remove(harm)
         if harm == "bus":
             self.kill_bus()
         elif harm == "disk":
@@ -296,7 +307,7 @@ class Trial:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.bus.discard()
-        if self.is_hard:
+        if "disk" in self.harms:
             subprocess.run(["umount", "-l", str(self.disk)], check=True)
 
 
@@ -306,8 +317,7 @@ def torture(
     has_recorder: bool,
     seconds: float,
     show: Show = lambda words: None,
-    *,
-    is_hard: bool = False,
+    harms: Sequence[str] = SOFT,
 ) -> Verdict:
     """One trial.
 
@@ -317,12 +327,12 @@ def torture(
         has_recorder: whether a recorder drains.
         seconds: for how long somebody is killed every now and then.
         show: is told how it goes.
-        is_hard: whether the bus dies too, and the disk gets full.
+        harms: what is to happen, of HARMS.
 
     Raises:
         AssertionError: a line was lost, doubled, or out of order.
     """
-    trial = Trial(place, random.Random(seed), has_recorder, is_hard)
+    trial = Trial(place, random.Random(seed), has_recorder, harms)
     try:
         until(lambda: trial.archived() or trial.archive.poll() is not None, "the first line is archived", PATIENCE)
         assert trial.archive.poll() is None, (place / "programs.log").read_text()

@@ -13,3 +13,10 @@ def test_every_accepted_line_is_archived_once_whoever_is_killed(place: Path, has
     verdict = torture(place, seed=4, has_recorder=has_recorder, seconds=8)
     assert verdict.accepted
     assert verdict.archived > 1000
+
+
+@pytest.mark.timeout(300)
+def test_a_bus_that_dies_takes_its_queue_and_a_full_disk_takes_nothing(place: Path) -> None:
+    verdict = torture(place, seed=165, has_recorder=True, seconds=9, harms=["bus", "disk"])
+    assert verdict.kills["bus"]
+    assert verdict.kills["disk"]
