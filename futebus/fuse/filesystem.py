@@ -12,8 +12,6 @@ import stat
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Concatenate, Never, ParamSpec, TypeVar
 
 import pyfuse3
@@ -42,18 +40,15 @@ from futebus.core.limits import MAX_NAME
 from futebus.core.text import escape
 
 from . import _hooks, nodes
+from .attributes import BLOCK, Attributes, Root
 from .callers import may_open, owner
-from .nodes import AlreadyTaken, Node, Nodes
+from .nodes import AlreadyTaken, Nodes
 from .waiting import Calls, OpenChannel, OpenStat
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-ROOT_ATTR_TIMEOUT = 1.0
-"""Seconds for which the kernel may believe the directory's attributes. It asks for them on every path walk, and what it changes
-itself it knows at once; only a time stamp that moves when a master closes can be seen that much too late."""
 
 MAX_STATS_PER_USER = 64
 """Open `_stat` files of one user other than root: with the most clients that a bus has by default, each holds 3 MB."""
@@ -64,9 +59,6 @@ MAX_LISTINGS_PER_USER = 1024
 _LAST_FIXED = 2
 """The index of `_stat` in a listing: what comes behind it are channels."""
 
-BLOCK, BULK_BLOCK = 4096, 128 * 1024
-PROTECTED_REGULAR = Path("/proc/sys/fs/protected_regular")
-STAT_MODE = stat.S_IFREG | 0o444
 _ACCESS = {
     os.O_RDONLY: Access(True, False),
     os.O_WRONLY: Access(False, True),
@@ -96,18 +88,6 @@ def answered(
             raise FUSEError(errno.EIO) from None
 
     return wrapper
-
-
-@dataclass(slots=True)
-class Root:
-    """What the directory itself is as a file; a channel has attributes of the same names. Times are in nanoseconds."""
-
-    mode: int
-    uid: int
-    gid: int
-    atime: int
-    mtime: int
-    ctime: int
 
 
 class Directory(pyfuse3.Operations):
@@ -143,7 +123,7 @@ class Directory(pyfuse3.Operations):
         self._bus = bus
         self._calls = calls
         self._root = Root(mode, uid, gid, bus.started_at, bus.started_at, bus.started_at)
-        self._is_shared = is_shared
+        self._attributes = Attributes(bus, self._root, is_shared=is_shared, clock=clock)
         self._take_stat = take_stat
         self._clock = clock
         self._listings: dict[int, list[bytes]] = {}
@@ -171,70 +151,16 @@ class Directory(pyfuse3.Operations):
 
     # ------------------------------------------------------------------------------------------ attributes
 
-    def _root_attributes(self) -> EntryAttributes:
-        entry = EntryAttributes()
-        entry.st_ino = pyfuse3.ROOT_INODE
-        root = self._root
-        if self._bus.changed_at > root.ctime:
-            root.mtime = root.ctime = self._bus.changed_at
-        entry.st_mode = stat.S_IFDIR | (root.mode & ~stat.S_ISVTX if self._hides_sticky() else root.mode)
-        entry.st_nlink = 2
-        entry.st_uid, entry.st_gid = root.uid, root.gid
-        entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns = root.atime, root.mtime, root.ctime
-        entry.entry_timeout = 0
-        entry.attr_timeout = ROOT_ATTR_TIMEOUT
-        return entry
-
-    def _hides_sticky(self) -> bool:
-        """Whether the kernel must not see the directory's sticky bit.
-
-        With the sysctl fs.protected_regular it takes `> B_log` in a sticky directory for a trap when the channel belongs to
-        somebody else, and refuses it even to root. So `unlink` minds the bit, and the kernel need not.
-        """
-        if not self._is_shared or not self._root.mode & stat.S_ISVTX:
-            return False
-        try:
-            return PROTECTED_REGULAR.read_text().strip() != "0"
-        except OSError:
-            return False
-
-    def _stat_attributes(self) -> EntryAttributes:
-        entry = EntryAttributes()
-        entry.st_ino = nodes.STAT
-        entry.st_mode = STAT_MODE
-        entry.st_uid, entry.st_gid = self._root.uid, self._root.gid
-        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = self._clock()
-        entry.entry_timeout = entry.attr_timeout = 0
-        return entry
-
-    def _channel_attributes(self, node: Node, *, as_entry: bool) -> EntryAttributes:
-        """A channel's attributes; as a directory's entry, they carry the node id too, and st_ino in st_rdev (see hooks.c)."""
-        channel = node.channel
-        entry = EntryAttributes()
-        entry.st_ino = channel.number
-        if as_entry:
-            entry.st_ino = node.number
-            entry.st_rdev = channel.number
-        # What C programs take for the size of their buffers: many messages a read, where that is wanted.
-        entry.st_blksize = BULK_BLOCK if node.bulk else BLOCK
-        entry.st_mode = stat.S_IFREG | channel.mode
-        entry.st_nlink = int(channel.is_named)
-        entry.st_uid, entry.st_gid = channel.uid, channel.gid
-        entry.st_size = 0
-        entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns = channel.atime, channel.mtime, channel.ctime
-        entry.entry_timeout = entry.attr_timeout = 0
-        return entry
-
     @answered
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
-        return self._attributes(inode)
+        return self._attributes_of(inode)
 
-    def _attributes(self, inode: int) -> EntryAttributes:
+    def _attributes_of(self, inode: int) -> EntryAttributes:
         if inode == nodes.ROOT:
-            return self._root_attributes()
+            return self._attributes.of_root()
         if inode == nodes.STAT:
-            return self._stat_attributes()
-        return self._channel_attributes(self.nodes[inode], as_entry=False)
+            return self._attributes.of_stat()
+        return self._attributes.of_channel(self.nodes[inode])
 
     @answered
     async def setattr(
@@ -262,7 +188,7 @@ class Directory(pyfuse3.Operations):
         if fields.update_mtime:
             file.mtime = attr.st_mtime_ns
         file.ctime = self._clock()
-        return self._attributes(inode)
+        return self._attributes_of(inode)
 
     @answered
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
@@ -281,14 +207,14 @@ class Directory(pyfuse3.Operations):
         if parent_inode != nodes.ROOT:
             raise FUSEError(errno.ENOTDIR)
         if name in (b".", b".."):
-            return self._root_attributes()
+            return self._attributes.of_root()
         if name.removeprefix(b"+") == kinds.STAT:
-            return self._stat_attributes()
+            return self._attributes.of_stat()
         try:
             channel, bulk = self._bus.look_up(name)
         except NoSuchName as error:  # by far the commonest refusal: not worth a log line
             raise FUSEError(error.errno) from None
-        return self._channel_attributes(self.nodes.offer(channel, bulk, ctx.pid), as_entry=True)
+        return self._attributes.of_entry(self.nodes.offer(channel, bulk, ctx.pid))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         for number, count in inode_list:
@@ -335,11 +261,11 @@ class Directory(pyfuse3.Operations):
                 if channel is None:
                     continue
                 node = self.nodes.offer(channel, bulk=False, thread=0)
-                entry = self._channel_attributes(node, as_entry=True)
+                entry = self._attributes.of_entry(node)
             elif name == kinds.STAT:
-                entry = self._stat_attributes()
+                entry = self._attributes.of_stat()
             else:
-                entry = self._root_attributes()
+                entry = self._attributes.of_root()
             if not pyfuse3.readdir_reply(token, name, entry, index + 1):
                 if node is not None:
                     self.nodes.forget(node.number, 1)
@@ -408,7 +334,7 @@ class Directory(pyfuse3.Operations):
         with self._undoing(client, effects):
             node = self.nodes.offer(client.channel, client.bulk, ctx.pid)
             try:
-                attributes = self._channel_attributes(node, as_entry=True)
+                attributes = self._attributes.of_entry(node)
                 self.nodes.open(node, ctx.pid, client.may_wait)
             except BaseException:
                 self.nodes.forget(node.number, 1)
