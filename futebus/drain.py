@@ -55,7 +55,7 @@ def check_channel(channel: Path, is_master: bool) -> None:
         raise ChannelError(f"{channel}: only U and S channels have a master")
 
 
-def open_channel(channel: Path, is_master: bool, mode: int = 0o666) -> int:
+def open_channel(channel: Path, is_master: bool, mode: int | None = None) -> int:
     """Opens a channel for bulk reading, non-blocking.
 
     A and B channels are created if need be, U and S channels by becoming their master.
@@ -63,7 +63,7 @@ def open_channel(channel: Path, is_master: bool, mode: int = 0o666) -> int:
     Args:
         channel: the file, in the directory where the bus is mounted.
         is_master: whether to become the master of a U or S channel.
-        mode: the permissions of a channel that is created.
+        mode: the permissions that a channel gets if it is created; None: what the umask leaves of 666.
 
     Raises:
         BusAway: there is no bus, or nobody is master of the channel.
@@ -78,7 +78,7 @@ def open_channel(channel: Path, is_master: bool, mode: int = 0o666) -> int:
         raise BusAway(f"{channel}: no bus is mounted on {channel.parent} ({error.strerror})") from None
     try:
         os.stat("_stat", dir_fd=bus)
-        return os.open(f"+{'.' * is_master}{channel.name}", flags, mode, dir_fd=bus)
+        return _create(f"+{'.' * is_master}{channel.name}", flags, mode, bus)
     except FileExistsError:
         raise BusAway(f"{channel}: it has a master already") from None
     except OSError as error:
@@ -91,6 +91,19 @@ def open_channel(channel: Path, is_master: bool, mode: int = 0o666) -> int:
         raise BusAway(f"{channel}: {error.strerror}") from None
     finally:
         os.close(bus)
+
+
+def _create(name: str, flags: int, mode: int | None, bus: int) -> int:
+    """Opens a channel that gets exactly the permissions `mode`, whatever the umask, if there was none before."""
+    if mode is None or not flags & os.O_CREAT:
+        return os.open(name, flags, 0o666, dir_fd=bus)
+    # To become a master is to create, and `name` of a master is never there.
+    try:
+        descriptor = os.open(name, flags | os.O_EXCL, mode, dir_fd=bus)
+    except FileExistsError:
+        return os.open(name, flags, mode, dir_fd=bus)
+    os.fchmod(descriptor, mode)
+    return descriptor
 
 
 def dropped(channel: Path, pid: int) -> int:
@@ -108,14 +121,14 @@ def dropped(channel: Path, pid: int) -> int:
 
 
 def join(
-    channel: Path, is_master: bool, mode: int, *, say: Say, wait: Callable[[float], bool], left: float | None = None
+    channel: Path, is_master: bool, mode: int | None, *, say: Say, wait: Callable[[float], bool], left: float | None = None
 ) -> int | None:
     """Opens a channel, as `open_channel` does, as soon as that is possible.
 
     Args:
         channel: the file, in the directory where the bus is mounted.
         is_master: whether to become the master of a U or S channel.
-        mode: the permissions of a channel that is created.
+        mode: the permissions of a channel that is created, as for `open_channel`.
         say: is told what is waited for and, after an absence, that it is over and what was missed.
         wait: waits for so many seconds, and tells whether to go on.
         left: when an absence began, as time.monotonic() told it then. A short one is not spoken of until it is over.
@@ -154,7 +167,7 @@ class Drain:
         channel: the file, in the directory where the bus is mounted.
         spool: where its lines go. The caller opens and closes it.
         is_master: whether to become the master of a U or S channel.
-        mode: the permissions of a channel that is created.
+        mode: the permissions of a channel that is created, as for `open_channel`.
         say: is told, in one sentence, what somebody should know: that the bus is away, that it is back, what was lost.
         on_lines: is called when there are new lines in the spool, and when there are no more for now. It may return in how many
             seconds, at the latest, it wants to be called again, lines or not.
@@ -169,7 +182,7 @@ class Drain:
         spool: SpoolWriter,
         *,
         is_master: bool = False,
-        mode: int = 0o666,
+        mode: int | None = None,
         say: Say = lambda words: None,
         on_lines: Callable[[], float | None] = lambda: None,
         descriptor: int | None = None,

@@ -36,8 +36,8 @@ class Recording(NamedTuple):
     """In the directory where the bus is mounted."""
     spool: Path
     is_master: bool
-    mode: int
-    """The permissions of a channel that is created."""
+    mode: int | None
+    """The permissions of a channel that is created; None: what the umask leaves of 666."""
     segment_bytes: int
     keep_bytes: int | None
     keep_age: float | None

@@ -83,7 +83,7 @@ def parser() -> Parser:
     role = what.add_mutually_exclusive_group()
     role.add_argument("--master", action="store_true", dest="master", help="become the master of a U or S channel (the default)")
     role.add_argument("--slave", action="store_false", dest="master", help="listen to what the master of a U or S channel says")
-    what.add_argument("--mode", metavar="OCTAL", type=checked(_mode), help="permissions of a channel that is created (666)")
+    what.add_argument("--mode", metavar="OCTAL", type=checked(_mode), help="permissions of a channel that is created")
     kept = made.add_argument_group("what to keep")
     kept.add_argument("--keep-bytes", metavar="SIZE", type=checked(size), help="at least so many bytes of the newest lines")
     kept.add_argument(
@@ -168,7 +168,7 @@ def _record(given: dict[str, Any]) -> int:
         channel=channel,
         spool=spool,
         is_master=given.get("master", channel.name[:1] in ("U", "S")),
-        mode=given.get("mode", 0o666),
+        mode=given.get("mode"),
         segment_bytes=given.get("segment_bytes", segment_bytes),
         keep_bytes=keep_bytes,
         keep_age=given.get("keep_age"),

@@ -374,11 +374,6 @@ class Bus:
         return effects
 
     @property
-    def has_unread(self) -> bool:
-        """Whether a client still has something to read."""
-        return any(client.mailbox for client in self.clients)
-
-    @property
     def waiting(self) -> int:
         """How many calls wait."""
         return len(self._waiting)

@@ -10,7 +10,7 @@ from .driver import RO, RW, WO, Driver
 
 
 def unread(bus: Driver) -> bool:
-    return bus.bus.has_unread
+    return any(client.mailbox for client in bus.bus.clients)
 
 
 @pytest.mark.parametrize("name", [b"B_x", b"B_new", b"+B_x", b"U_x", b".U_new", b".U_x", b"S_none", b"+.S_new"])

@@ -169,7 +169,7 @@ class Twins(RuleBasedStateMachine):
         assert record.named_channels == len(naive.names)
         assert record.is_shutting_down is naive.is_down
         assert self.bus.waiting == sum(len(client.reading) + bool(client.writing) for client in naive.clients)
-        assert self.bus.has_unread is any(client.has_something for client in naive.clients)
+        assert any(client.mailbox for client in self.bus.clients) is any(client.has_something for client in naive.clients)
         channels = sorted(
             (channel for channel in naive.channels if channel.is_named or channel.clients),
             key=lambda channel: (channel.name, channel.number),
