@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Concatenate, Never, ParamSpec, TypeVar
 
 import pyfuse3
@@ -43,6 +44,7 @@ from . import _hooks, nodes
 from .attributes import BLOCK, Attributes, Root
 from .callers import may_open, owner
 from .nodes import AlreadyTaken, Nodes
+from .turns import Insisted
 from .waiting import Calls, OpenChannel, OpenStat
 
 log = logging.getLogger(__name__)
@@ -131,6 +133,7 @@ class Directory(pyfuse3.Operations):
         """Which user has opened the directory."""
         self._next_listing = 1
         self.nodes = Nodes(_hooks.prune)
+        self._insisted = Insisted()
 
     def _described(self, call: str, arguments: Sequence[object]) -> str:
         """A call as the log names it: of which name or channel, by whom. Nothing in it can move a terminal's cursor."""
@@ -217,11 +220,9 @@ class Directory(pyfuse3.Operations):
         return self._attributes.of_entry(self.nodes.offer(channel, bulk, ctx.pid))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
+        # Nobody waits for an answer, and of an error pyfuse3 would end.
         for number, count in inode_list:
-            try:
-                self.nodes.forget(number, count)
-            except Exception:  # nobody waits for an answer, and pyfuse3 would end
-                log.exception("internal error in forget of node %d", number)
+            self._insisted.do(partial(self.nodes.forget, number, count))
 
     @answered
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
@@ -358,10 +359,11 @@ class Directory(pyfuse3.Operations):
 
     @answered
     async def release(self, fh: FileHandleT) -> None:
-        file = self._calls.remove(fh)
+        file = self._calls[fh]
+        self._insisted.do(partial(self._calls.remove, fh))
         if isinstance(file, OpenChannel):
+            self._insisted.do(partial(self.nodes.close, self.nodes[file.node], file.client.may_wait))
             channel = file.client.channel
-            self.nodes.close(self.nodes[file.node], file.client.may_wait)
             if channel.is_dead and file.client.role is Role.MASTER:
                 self.nodes.lose_name(channel)
             if not channel.is_named:

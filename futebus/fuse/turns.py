@@ -1,7 +1,7 @@
-"""What takes long is done a millisecond's worth at a time, and between two such steps the requests of others are served.
+"""What is not done at once: what takes long, and what has failed and must not.
 
 One thread serves everybody. What one call of one client causes, thousands of answers or tens of thousands of lines to route,
-would keep all others waiting.
+would keep all others waiting. So it is done a millisecond's worth at a time, and between two such steps others are served.
 """
 
 import logging
@@ -56,3 +56,28 @@ class Turns:
             self.take()
             # Requests that have come meanwhile have their turn here.
             await trio.lowlevel.checkpoint()
+
+
+class Insisted:
+    """What the kernel says once and never again: that a file is closed, that a node is forgotten.
+
+    If something is wrong inside, with the memory that is left for example, it is tried again when the next such thing is done.
+    """
+
+    def __init__(self) -> None:
+        self._failed: deque[Callable[[], object]] = deque()
+
+    def do(self, what: Callable[[], object]) -> None:
+        """Does something, and one of the things that have failed before."""
+        try:
+            what()
+        except Exception:
+            log.exception("internal error in what must be done; it will be tried again")
+            self._failed.append(what)
+            return
+        if self._failed:
+            again = self._failed.popleft()
+            try:
+                again()
+            except Exception:
+                self._failed.append(again)

@@ -160,20 +160,22 @@ class Calls:
     def __getitem__(self, handle: int) -> OpenChannel | OpenStat:
         return self._open[handle]
 
-    def remove(self, handle: int) -> OpenChannel | OpenStat:
+    def remove(self, handle: int) -> None:
         """The last close of an open file."""
-        file = self._open.pop(handle)
+        file = self._open[handle]
         if isinstance(file, OpenChannel):
+            effects = self._bus.close(file.client, self._clock())
+            # Only now: whoever is told of an error may try it again.
+            del self._open[handle], self._channels[file.client]
             file.poll_handle = None
-            del self._channels[file.client]
-            self.settle(self._bus.close(file.client, self._clock()))
+            self.settle(effects)
             self._tell_loss(file.client)
             if not self._channels and self.on_last_close:
                 self.on_last_close()
         else:
+            del self._open[handle]
             file.is_open = False
             self._stats.discard(file)
-        return file
 
     def _tell_loss(self, client: Client) -> None:
         """Who wrote to a master was told that its lines are accepted. If they end unread, somebody should know."""

@@ -301,7 +301,8 @@ class Archiving:
             self._rates.popleft()
         then, count = self._rates[0]
         rate = (self._archived - count) / (now - then) if now > then else 0
-        return f"{self._archived:,} lines archived, {rate:,.0f} lines/s, {self._behind():,} lines behind, {self._files:,} files"
+        behind = _counted(self._behind(), "line")
+        return f"{_counted(self._archived, 'line')} archived, {rate:,.0f}/s, {behind} behind, {_counted(self._files, 'file')}"
 
     def _behind(self) -> int:
         """How many lines are in the spools and not in the archive."""
@@ -333,12 +334,17 @@ class Archiving:
             with contextlib.suppress(*FAILURES):
                 query.stop()
         if self._queries:
-            words = f"{self._archived:,} lines archived, {self._files:,} files, {self._behind():,} lines left"
+            left = _counted(self._behind(), "line")
+            words = f"{_counted(self._archived, 'line')} archived, {_counted(self._files, 'file')}, {left} left"
             self._terminal.status(words, is_last=True)
         with contextlib.suppress(*FAILURES):
             spark.stop()
         self._terminal.is_closed = False
         giving_up.cancel()
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _begins(query: StreamingQuery) -> dict[str, int]:

@@ -94,7 +94,7 @@ def test_what_channels_say_is_archived_and_counted_although_it_is_killed(
     expected = Counter(name for name, _ in said)
     until(lambda: counted() == expected, f"{expected} in the figures", SLOW)
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=20)[1].splitlines()[-1].endswith(" files, 0 lines left")
+    assert process.communicate(timeout=20)[1].splitlines()[-1].endswith(", 0 lines left")
     assert process.returncode == 0
 
     lines = read(place / "archive")

@@ -137,12 +137,8 @@ UNSEEN = {
 LEAVES_A_REST = {
     "Directory.releasedir",
     "Directory.release",
-    "Bus.close",
-    "Nodes.close",
-    "Nodes.forget",
-    "Calls.remove",
 }
-"""What the kernel says once and never again: what was not heard then is never cleared away."""
+"""What the kernel says once and never again: what was not even heard then is never cleared away."""
 
 
 def errors_inside(place: Path, scale: float = 1, show: Show = silent) -> Counts:
