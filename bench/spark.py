@@ -80,7 +80,7 @@ def _throughput(session: Any, place: Path, rounds: int, show: Show) -> Row:
 
     def spool() -> Any:
         options = {"spoolLocation": str(place / "spool"), "drain": "external", "startingOffsets": "earliest"}
-        return session.readStream.format("futebus").options(**options).schema("value STRING").load("/bus/B_bench")
+        return session.readStream.format("futebus").options(**options).schema("value STRING NOT NULL").load("/bus/B_bench")
 
     def worked_on(lines: Any) -> Any:
         return lines.where(functions.col("value").contains("7")).select(
