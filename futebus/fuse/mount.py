@@ -92,6 +92,8 @@ class Mounted:
         with _blocked(self._signals):
             self._mount()
             try:
+                if self._options.has_unmounter:
+                    self._start_unmounter()
                 if self._options.user:
                     self._give_up_root(self._options.user)
                 trio.run(self._run)
@@ -119,12 +121,17 @@ class Mounted:
                 "clients; libfuse 3.10 to 3.18 with pyfuse3 3.5 do"
             )
 
-    def _give_up_root(self, user: User) -> None:
+    def _start_unmounter(self) -> None:
         mount = mounted_on(self._mountpoint)
         if mount is None:
             raise MountError(f"cannot mount on {self._mountpoint}: somebody has unmounted it at once")
         try:
             self._unmounter = Unmounter(mount)
+        except OSError as error:
+            raise MountError(f"cannot start the process that unmounts the bus: {error.strerror}") from None
+
+    def _give_up_root(self, user: User) -> None:
+        try:
             become(user)
         except OSError as error:
             raise MountError(f"cannot become user {user.name}: {error.strerror}") from None

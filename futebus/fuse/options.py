@@ -53,6 +53,9 @@ class Options:
     """Passed on to libfuse."""
     user: User | None = None
     """Who serves the bus, if root mounts it for somebody else."""
+    has_unmounter: bool = False
+    """Whether a process of root's waits for the daemon's end to unmount the bus. For others than root, `auto_unmount` has to be
+    fusermount3's, which looks at the mount while the daemon dies, and now and then too soon."""
 
     def for_libfuse(self) -> set[str]:
         """The options that libfuse gets."""
@@ -110,8 +113,14 @@ def parse(text: str, source: str | None = None) -> Options:
     if user:
         own.setdefault("uid", user.uid)
         own.setdefault("gid", user.gid)
-        passed.pop("auto_unmount", None)  # is done anyway
-    return Options(limits=checked, fuse=frozenset(passed.values()), user=user, **own)  # type: ignore[arg-type]
+    is_automatic = os.geteuid() == 0 and passed.pop("auto_unmount", None) is not None
+    return Options(
+        limits=checked,
+        fuse=frozenset(passed.values()),
+        user=user,
+        has_unmounter=is_automatic or user is not None,
+        **own,  # type: ignore[arg-type]
+    )
 
 
 def _split(text: str) -> Iterator[str]:

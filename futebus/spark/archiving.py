@@ -33,6 +33,7 @@ from .archive_compaction import SCHEMA, Compaction
 from .archive_files import ArchiveError
 from .archive_order import FAILURES, LOG, STOP_SECONDS, Order, sentence, session
 from .drains import Drained
+from .limits import HAS_LIMITS
 from .options import QueryError
 from .terminal import Terminal
 
@@ -171,7 +172,9 @@ class Archiving:
                 raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
             is_master = has_master and not order.is_slave and order.pattern is None
             try:
-                self._drained[channel.name] = Drained(channel, order.spool_of(channel.name), is_master, self._news)
+                drained = Drained(channel, order.spool_of(channel.name), is_master, self._news)
+                drained.start()
+                self._drained[channel.name] = drained
             except (ChannelError, QueryError) as error:
                 if order.pattern is None:
                     raise
@@ -235,7 +238,7 @@ class Archiving:
             options |= {"subscribePattern": order.pattern, "path": str(order.bus or order.spools)}
         else:
             options["subscribe"] = ",".join(map(str, order.channels))
-        if most_bytes is not None:
+        if most_bytes is not None and HAS_LIMITS:
             options["maxBytesPerTrigger"] = str(most_bytes)
         return spark.readStream.format("futebus").schema(schema).options(**options).load()
 

@@ -10,12 +10,26 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
 from ..core._scan import split
 from ..spool import LinesGone, Piece
 
 BATCH_BYTES = 1 << 19
 """How many bytes of lines make a batch: what fits the caches of a processor, and a few milliseconds of work for the JVM."""
+
+
+_TYPES = {
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    LongType: pa.int64(),
+    TimestampType: pa.timestamp("us", "UTC"),
+}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """A schema that `options.check_schema` has found good, in Arrow's words. What Spark has for that differs between versions."""
+    return pa.schema([pa.field(field.name, _TYPES[type(field.dataType)], field.nullable) for field in schema.fields])
 
 
 def batches(piece: Piece, channel: str, schema: pa.Schema, mode: str) -> Iterator[pa.RecordBatch]:

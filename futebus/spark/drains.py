@@ -22,7 +22,7 @@ def say(words: str) -> None:
 
 
 class Drained:
-    """One channel that is being drained into its spool.
+    """One channel that is being drained into its spool, from `start` on.
 
     Args:
         channel: the file, in the directory where the bus is mounted.
@@ -40,6 +40,7 @@ class Drained:
         self._news = news
         self._said = ""
         self._failure: BaseException | None = None
+        self._is_closed = False
         self._check_bus()
         directory.parent.mkdir(parents=True, exist_ok=True)
         self._writer = _open(directory, channel.name)
@@ -47,12 +48,24 @@ class Drained:
         """The offset of the first line that is heard by this drain."""
         self._drain = Drain(channel, self._writer, is_master=is_master, say=self._say, on_lines=self._notify)
         self._thread = threading.Thread(target=self._run, name=f"drain {channel.name}", daemon=True)
+
+    def start(self) -> None:
+        """Opens the channel, and takes from then on what it says.
+
+        Raises:
+            QueryError: that cannot be.
+        """
         self._thread.start()
         try:
             self._wait_until_joined()
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def is_started(self) -> bool:
+        """Whether `start` was called."""
+        return self._thread.ident is not None
 
     def _check_bus(self) -> None:
         """What will not change by waiting is said at once."""
@@ -103,8 +116,10 @@ class Drained:
     def stop(self) -> None:
         """Ends the drain; what it has taken is in the spool."""
         self._drain.stop()
-        self._thread.join(PATIENCE)
-        if not self._thread.is_alive():
+        if self.is_started:
+            self._thread.join(PATIENCE)
+        if not self._thread.is_alive() and not self._is_closed:
+            self._is_closed = True
             self._drain.close()
             self._writer.close()
 

@@ -1,5 +1,8 @@
 """The words of Spark 4.2 for how much a batch may read, for Spark 4.1 too, which does not have them."""
 
+HAS_LIMITS = True
+"""Whether this Spark tells a Python source where a batch begins and how much it may read."""
+
 try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
@@ -10,6 +13,8 @@ try:
     )
 except ImportError:  # pragma: no cover
     from dataclasses import dataclass
+
+    HAS_LIMITS = False
 
     class ReadLimit:  # type: ignore[no-redef]
         """How much a batch may read."""
@@ -33,4 +38,4 @@ except ImportError:  # pragma: no cover
         """Marks a source that can be read up to now."""
 
 
-__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxBytes", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+__all__ = ["HAS_LIMITS", "ReadAllAvailable", "ReadLimit", "ReadMaxBytes", "ReadMaxRows", "SupportsTriggerAvailableNow"]

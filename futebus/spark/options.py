@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from ..drain import ChannelError, check_channel
 from ..spool import SpoolError
+from .limits import HAS_LIMITS
 
 
 class OptionError(ValueError):
@@ -175,6 +176,9 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     starts_at = given.get("startingoffsets", "latest").lower()
     if starts_at not in ("earliest", "latest"):
         raise OptionError(f"startingOffsets is earliest or latest, not '{given['startingoffsets']}'")
+    for name in ("maxRowsPerTrigger", "maxBytesPerTrigger"):
+        if name.lower() in given and not HAS_LIMITS:
+            raise OptionError(f"{name} needs Spark 4.2 or newer")
     return SourceOptions(
         channels=channels,
         bus=bus,

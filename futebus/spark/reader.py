@@ -22,11 +22,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..spool import LinesGone, NotASpool, Piece, Spool
-from .arrow import batches
+from .arrow import arrow_schema, batches
 from .drains import Drained, say
 from .limits import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from .options import QueryError, SourceOptions, check_schema, parse, plainly
@@ -76,7 +75,7 @@ def cut(spool: Spool, begin: int, end: int, most: int) -> Sequence[Piece]:
 def read_lines(partition: InputPartition, schema: StructType, mode: str) -> Iterator[pa.RecordBatch]:
     """What a task does: the lines of a partition, as batches of the schema asked for."""
     if isinstance(partition, LinesPartition):
-        yield from batches(partition.piece, partition.channel, to_arrow_schema(schema, timezone="UTC"), mode)
+        yield from batches(partition.piece, partition.channel, arrow_schema(schema), mode)
 
 
 class FutebusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -121,7 +120,8 @@ class FutebusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """How far the next batch goes. Waits a little while there is nothing new."""
         with plainly():
-            return self._channels.latest(start or {}, is_limited=not isinstance(limit, ReadAllAvailable))
+            # Spark 4.1 tells neither.
+            return self._channels.latest(start, is_limited=limit is not None and not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> Offset:
         """How far there are lines."""
@@ -163,6 +163,8 @@ class _Running:
         self._spools: dict[str, Spool] = {}
         self._drained: dict[str, Drained] = {}
         self._frozen: Offset | None = None
+        self._next: Offset = {}
+        """Where the next batch begins, for a Spark that does not tell; nothing until that is known."""
         self._looked = 0.0
         self._initial = options.spool / f"initial-{options.key}.json"
         if threading.current_thread() is threading.main_thread():
@@ -171,6 +173,10 @@ class _Running:
             for channel in options.channels:
                 self._add(channel)
             self._look_for_channels()
+            if options.drains:
+                # Before the first line is taken: a process that comes after this one must begin with it too.
+                self._note_initial()
+            self._start_drains()
         except BaseException:
             self.stop()
             raise
@@ -219,6 +225,11 @@ class _Running:
             if name not in self._drained:
                 self._add(options.bus / name)
 
+    def _start_drains(self) -> None:
+        for drained in self._drained.values():
+            if not drained.is_started:
+                drained.start()
+
     # ------------------------------------------------------------------------------------------ offsets
 
     def _at(self, name: str, line: int) -> Offset:
@@ -234,7 +245,12 @@ class _Running:
         return {name: self._at(name, spool.end) for name, spool in self._spools.items()}
 
     def initial(self) -> Offset:
-        """Where a new query begins. Spark asks again until the first batch is done, and must be told the same."""
+        """Where a new query begins."""
+        self._next = self._note_initial()
+        return self._next
+
+    def _note_initial(self) -> Offset:
+        """Notes where a new query begins. Spark asks again until the first batch is done, and must be told the same."""
         try:
             known: Offset = json.loads(self._initial.read_text())
         except (OSError, ValueError):
@@ -256,13 +272,14 @@ class _Running:
         drained = self._drained.get(name)
         return self._spools[name].end if drained is None else drained.begin
 
-    def latest(self, start: Offset, is_limited: bool) -> Offset:
+    def latest(self, start: Offset | None, is_limited: bool) -> Offset:
         """How far the next batch goes.
 
         Args:
-            start: where it begins.
+            start: where it begins; None if Spark does not tell.
             is_limited: whether the options `maxRowsPerTrigger` and `maxBytesPerTrigger` hold for it.
         """
+        start = self._next if start is None else start
         rows = self._options.max_rows if is_limited else None
         size = self._options.max_bytes if is_limited else None
         deadline = time.monotonic() + self._options.poll_seconds
@@ -271,6 +288,7 @@ class _Running:
             self._spools[name].check(start[name]["spool"], start[name]["line"])
         while True:
             self._look_for_channels()
+            self._start_drains()
             for drained in self._drained.values():
                 drained.check()
             begins = {name: start.get(name) or self._begin(name) for name in self._spools}
@@ -291,10 +309,10 @@ class _Running:
             if rows is not None:
                 rows -= stop - begin
             end[name] = self._at(name, stop)
-            self._check_loss(name, begins[name], end[name])
             if self._options.syncs:
                 self._spools[name].sync(begin, stop)
-        return begins | end
+        self._next = begins | end
+        return self._next
 
     def _last(self, name: str) -> int:
         """Behind which line of a channel nothing is taken notice of."""
@@ -329,6 +347,7 @@ class _Running:
 
     def partitions(self, start: Offset, end: Offset) -> Iterator[LinesPartition]:
         """The lines between two offsets."""
+        self._next = end
         for name, last in end.items():
             spool = self._spools.get(name)
             if spool is None:
@@ -340,6 +359,7 @@ class _Running:
                 continue
             for offset in (first, last):
                 spool.check(offset["spool"], offset["line"])
+            self._check_loss(name, first, last)
             begin = first["line"]
             if begin < spool.begin:
                 words = f"lines {begin} to {spool.begin} of {name} have been removed from {spool.path} before they were read"

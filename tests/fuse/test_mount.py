@@ -255,7 +255,7 @@ def test_a_daemon_that_hangs_is_not_waited_for_for_ever(bus: Mount) -> None:
 def test_auto_unmount_leaves_no_dead_mount(mounting: Mounting) -> None:
     bus = mounting("auto_unmount")
     bus.daemon.kill()
-    until(lambda: device_of(bus.path) is None, "fusermount3 has unmounted it")
+    until(lambda: device_of(bus.path) is None, "it is unmounted")
     bus.was_killed = True
 
 

@@ -42,9 +42,15 @@ def test_the_source_is_its_name_unless_fsname_says_otherwise() -> None:
 
 
 def test_fuses_own_pass() -> None:
-    assert parse("allow_other,auto_unmount,nosuid,rw").fuse == {
-        "allow_other", "auto_unmount", "nosuid", "rw",
-    }  # fmt: skip
+    assert parse("allow_other,nosuid,rw").fuse == {"allow_other", "nosuid", "rw"}
+
+
+@pytest.mark.parametrize(("uid", "fuse", "has_unmounter"), [(0, frozenset(), True), (1000, frozenset({"auto_unmount"}), False)])
+def test_who_unmounts(monkeypatch: pytest.MonkeyPatch, uid: int, fuse: frozenset[str], has_unmounter: bool) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    options = parse("auto_unmount")
+    assert (options.fuse, options.has_unmounter) == (fuse, has_unmounter)
+    assert not parse("").has_unmounter
 
 
 def test_who_serves_it() -> None:
@@ -52,7 +58,8 @@ def test_who_serves_it() -> None:
     assert options.user
     assert (options.user.name, options.user.uid, options.user.gid) == ("nobody", 65534, 65534)
     assert (options.uid, options.gid) == (65534, 65534), "the directory is theirs"
-    assert options.fuse == {"allow_other"}, "it is unmounted in any case"
+    assert options.fuse == {"allow_other"}
+    assert options.has_unmounter, "it is unmounted in any case"
     assert parse("user=65534").user == options.user
     assert (parse("user=nobody,uid=7,gid=8").uid, parse("user=nobody,uid=7,gid=8").gid) == (7, 8)
     assert parse("user=root").user is None, "that is who mounts"
