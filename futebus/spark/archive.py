@@ -141,6 +141,13 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
 
+    import pyspark
+
+    from .limits import HAS_LIMITS
+
+    if not HAS_LIMITS:
+        return fail("futebus-archive", f"it needs Spark 4.2 or newer, and this is {pyspark.__version__}")
+
     from .archive_order import FAILURES, sentence
     from .archiving import Archiving
 
