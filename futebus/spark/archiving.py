@@ -32,8 +32,7 @@ from .archive_batches import HIDDEN, Archive
 from .archive_compaction import SCHEMA, Compaction
 from .archive_files import ArchiveError
 from .archive_order import FAILURES, LOG, STOP_SECONDS, Order, sentence, session
-from .drains import Drained
-from .limits import HAS_LIMITS
+from .drains import Drained, channels_of
 from .options import QueryError
 from .terminal import Terminal
 
@@ -153,17 +152,13 @@ class Archiving:
             return
         channels = list(order.channels)
         if order.bus is not None and order.pattern is not None:
-            try:
-                is_there = (order.bus / "_stat").exists()
-                names = [entry.name for entry in order.bus.iterdir() if re.fullmatch(order.pattern, entry.name)]
-            except OSError:
-                is_there = False
-            if not is_there:
+            names = channels_of(order.bus, re.compile(order.pattern))
+            if names is None:
                 if is_first:
                     raise ArchiveError(f"no bus is mounted on {order.bus}")
                 return  # it may come back
             # Who is to be master must be told so: a channel that is there has one.
-            channels += [order.bus / name for name in sorted(names) if name != "_stat"]
+            channels += [order.bus / name for name in names]
         for channel in channels:
             if channel.name in self._drained:
                 continue
@@ -238,7 +233,7 @@ class Archiving:
             options |= {"subscribePattern": order.pattern, "path": str(order.bus or order.spools)}
         else:
             options["subscribe"] = ",".join(map(str, order.channels))
-        if most_bytes is not None and HAS_LIMITS:
+        if most_bytes is not None:
             options["maxBytesPerTrigger"] = str(most_bytes)
         return spark.readStream.format("futebus").schema(schema).options(**options).load()
 

@@ -3,6 +3,7 @@
 The one rule: this process alone holds the channel and the spool's lock, so both are free the moment it ends, however it ends.
 """
 
+import re
 import sys
 import threading
 import time
@@ -19,6 +20,15 @@ PATIENCE = 10.0
 def say(words: str) -> None:
     """Tells the user: the standard error of this process is that of the driver."""
     print(f"futebus: {words}", file=sys.stderr, flush=True)
+
+
+def channels_of(bus: Path, pattern: re.Pattern[str]) -> list[str] | None:
+    """The names of the channels that a pattern matches, in order; None if no bus is mounted there."""
+    try:
+        names = sorted(entry.name for entry in bus.iterdir() if entry.name != "_stat" and pattern.fullmatch(entry.name))
+        return names if (bus / "_stat").exists() else None
+    except OSError:
+        return None
 
 
 class Drained:

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from ..spool import LinesGone, NotASpool, Piece, Spool
 from .arrow import arrow_schema, batches
-from .drains import Drained, say
+from .drains import Drained, channels_of, say
 from .limits import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from .options import QueryError, SourceOptions, check_schema, parse, plainly
 
@@ -212,16 +212,12 @@ class _Running:
                 self._take_up(name)
         if not options.drains:
             return
-        try:
-            names = sorted(entry.name for entry in options.bus.iterdir() if entry.name != "_stat")
-            is_bus = (options.bus / "_stat").exists()
-        except OSError:
-            is_bus = False
-        if not is_bus:
+        names = channels_of(options.bus, options.pattern)
+        if names is None:
             if not self._drained:
                 raise QueryError(f"no bus is mounted on {options.bus}")
             return  # it may come back
-        for name in filter(options.pattern.fullmatch, names):
+        for name in names:
             if name not in self._drained:
                 self._add(options.bus / name)
 
