@@ -9,7 +9,7 @@ from .channel import Channel
 from .client import Client
 from .kinds import Role
 from .limits import Limits
-from .text import duration, escape, size, table
+from .text import counted, duration, escape, size, table
 
 
 class ClientStat(NamedTuple):
@@ -149,8 +149,8 @@ def render(stat: BusStat, *, version: str, mountpoint: str, command: Callable[[i
     clients = [client for channel in stat.channels for client in channel.clients]
     yield f"futebus {version} on {escape(mountpoint.encode('utf-8', 'surrogateescape'))}, up {duration(stat.uptime)}"
     yield ", shutting down\n" if stat.is_shutting_down else "\n"
-    yield f"{_count(len(clients), 'client')} (at most {limits.max_clients}, {limits.max_clients_per_user} a user), "
-    yield f"{_count(stat.named_channels, 'channel')} (at most {limits.max_channels})\n"
+    yield f"{counted(len(clients), 'client')} (at most {limits.max_clients}, {limits.max_clients_per_user} a user), "
+    yield f"{counted(stat.named_channels, 'channel')} (at most {limits.max_channels})\n"
     yield f"a message: at most {size(limits.max_message)}; waiting for a client: "
     yield f"at most {limits.max_queue} messages, {size(limits.max_queue_bytes)}\n"
     if stat.channels:
@@ -159,10 +159,6 @@ def render(stat: BusStat, *, version: str, mountpoint: str, command: Callable[[i
     if clients:
         yield "\n"
         yield from _client_table(clients, command)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _channel_table(channels: tuple[ChannelStat, ...]) -> Iterator[str]:

@@ -38,6 +38,11 @@ def size(count: int) -> str:
     return f"{value:.0f}T"
 
 
+def counted(number: int, what: str, form: str = "") -> str:
+    """So many of something: `1 line`, `1000 lines`; with the form `,`, `1,000 lines`."""
+    return f"{number:{form}} {what}{'s' * (number != 1)}"
+
+
 def duration(nanoseconds: int) -> str:
     """A time span: `0.3s`, `12s`, `3m12s`, `5h02m`, `3d04h`."""
     seconds = max(nanoseconds, 0) / 1e9

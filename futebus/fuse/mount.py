@@ -15,6 +15,7 @@ import trio
 
 from futebus.commands import ending_signals
 from futebus.core.bus import Bus
+from futebus.core.text import counted
 from futebus.service import ServiceManager
 
 from .mountpoint import MountError, mounted_on, wait_unmounted
@@ -168,8 +169,7 @@ class Mounted:
         words = ["READY=1"]
         status = ""
         while not self._bus.is_shutting_down:
-            clients, channels = len(self._bus.clients), len(self._bus.channels)
-            now = f"STATUS={clients} client{'s' * (clients != 1)}, {channels} channel{'s' * (channels != 1)}"
+            now = f"STATUS={counted(len(self._bus.clients), 'client')}, {counted(len(self._bus.channels), 'channel')}"
             if now != status:
                 words.append(now)
                 status = now

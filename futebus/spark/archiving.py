@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 from pyspark.sql.streaming.query import StreamingQuery
 
+from ..core.text import counted
 from ..drain import ChannelError
 from ..spool import Spool, SpoolError
 from . import live
@@ -299,8 +300,8 @@ class Archiving:
             self._rates.popleft()
         then, count = self._rates[0]
         rate = (self._archived - count) / (now - then) if now > then else 0
-        behind = _counted(self._behind(), "line")
-        return f"{_counted(self._archived, 'line')} archived, {rate:,.0f}/s, {behind} behind, {_counted(self._files, 'file')}"
+        archived, behind = counted(self._archived, "line", ","), counted(self._behind(), "line", ",")
+        return f"{archived} archived, {rate:,.0f}/s, {behind} behind, {counted(self._files, 'file', ',')}"
 
     def _behind(self) -> int:
         """How many lines are in the spools and not in the archive."""
@@ -332,17 +333,13 @@ class Archiving:
             with contextlib.suppress(*FAILURES):
                 query.stop()
         if self._queries:
-            left = _counted(self._behind(), "line")
-            words = f"{_counted(self._archived, 'line')} archived, {_counted(self._files, 'file')}, {left} left"
+            left = counted(self._behind(), "line", ",")
+            words = f"{counted(self._archived, 'line', ',')} archived, {counted(self._files, 'file', ',')}, {left} left"
             self._terminal.status(words, is_last=True)
         with contextlib.suppress(*FAILURES):
             spark.stop()
         self._terminal.is_closed = False
         giving_up.cancel()
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _begins(query: StreamingQuery) -> dict[str, int]:
