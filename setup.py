@@ -30,6 +30,13 @@ def pkg_config(option: str) -> list[str]:
     return subprocess.run(["pkg-config", option, "fuse3"], check=True, capture_output=True, text=True).stdout.split()
 
 
+def manual_pages() -> list[tuple[str, list[str]]]:
+    """Where manual pages go, and which: all that there are. The name of each ends in its section."""
+    pages = sorted(Path("man").glob("*.[1-9]"))
+    sections = sorted({page.suffix[1:] for page in pages})
+    return [(f"share/man/man{section}", [str(page) for page in pages if page.suffix[1:] == section]) for section in sections]
+
+
 if missing := missing_packages():
     sys.exit(f"futebus cannot be built without: {' '.join(missing)}\nOn Debian: apt install {' '.join(missing)}")
 
@@ -43,5 +50,5 @@ setup(
             extra_link_args=pkg_config("--libs"),
         ),
     ],
-    data_files=[("share/man/man1", ["man/futebus.1"]), ("share/man/man7", ["man/futebus.7"])],
+    data_files=manual_pages(),
 )

@@ -8,10 +8,12 @@ kernel's scheduler.
 import contextlib
 import itertools
 import os
+import resource
 import signal
 import statistics
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +29,8 @@ FLOODERS = 6
 """Processes that flood."""
 CROWD = 5000
 """Clients of the flooding user on one channel."""
+WRITERS = 300
+"""Writes that wait for a master at once."""
 COUNT = 200
 """Round trips in each round."""
 PAUSE = 0.002
@@ -141,6 +145,48 @@ def _snapshots(bus: Path) -> Callable[[], object]:
     return lambda: (bus / "_stat").read_bytes()
 
 
+def _lets_in(bus: Path) -> Callable[[], object]:
+    """A master that reads in bulk makes place for hundreds of long writes at once."""
+    name = f"U_flood{os.getpid()}"
+    master = os.open(bus / f"+.{name}", os.O_RDWR | os.O_CREAT)
+
+    def write() -> NoReturn:
+        descriptor = os.open(bus / name, os.O_WRONLY)
+        while True:
+            os.write(descriptor, b"a\n\n" * 170_000)
+
+    for _ in range(WRITERS):
+        threading.Thread(target=write, daemon=True).start()
+    return lambda: os.read(master, BLOCK)
+
+
+def _pages(bus: Path) -> Callable[[], object]:
+    """Has the kernel read pages of channels, which nobody waits for."""
+    files = []
+    for number in range(13):
+        files.append(os.open(bus / f"B_flood{os.getpid()}_{number}", os.O_RDWR | os.O_CREAT))
+        os.write(files[-1], b"a line\n" * 15_000)
+
+    def again() -> None:
+        for file in files:
+            os.posix_fadvise(file, 0, 4096, os.POSIX_FADV_WILLNEED)
+        os.close(os.open(bus / "B_flood", os.O_RDWR))
+
+    return again
+
+
+def _holds(bus: Path) -> Callable[[], object]:
+    """Holds channels that are removed and closed, which are no clients."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    name = bus / f"B_flood{os.getpid()}"
+    for _ in range(min(hard - 100, 4000)):
+        os.close(os.open(name, os.O_RDWR | os.O_CREAT))
+        os.open(name, os.O_PATH)
+        name.unlink()
+    return _snapshots(bus)
+
+
 class Flood(NamedTuple):
     """What the flooding user does."""
 
@@ -167,6 +213,10 @@ FLOODS = [
     Flood("ls -l of 2,000 channels", _lists, channels=2000),
     Flood(f"cat _stat, {CROWD:,} clients", _snapshots, crowd="idle"),
     Flood(f"lines to {CROWD:,} idle clients", _lines, 1, "idle"),
+    Flood(f"65,000 lines at once to {CROWD:,} that never read", _blocks("B_flood", b"a\n" * 65_000), 1, "idle"),
+    Flood(f"{WRITERS} long writes to a master that reads in bulk", _lets_in, 1),
+    Flood("asking for pages of channels", _pages),
+    Flood("cat _stat, holding removed channels", _holds, 1),
     Flood(f"lines to {CROWD:,} in epoll(7)", _lines, 1, "poll"),
     Flood(f"a line now and then to {CROWD:,} in read(2)", _now_and_then, 1, "read"),
 ]

@@ -48,7 +48,8 @@ class Daemon(Process):
 
 
 def _is_mounted(directory: Path) -> bool:
-    return any(line.split(" ")[4] == str(directory) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    lines = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n")[:-1]
+    return any(line.split(" ")[4] == str(directory) for line in lines)
 
 
 @contextmanager

@@ -1,15 +1,17 @@
 """The command `futebus`: arguments, exit status, foreground and background. Imports the rest late, so that --help is instant."""
 
 import argparse
+import contextlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import futebus
-from futebus.commands import FAILED, OK, Parser, fail
+from futebus.commands import FAILED, OK, Parser, ending_signals, open_standard
 
 if TYPE_CHECKING:
     from futebus.service import ServiceManager
@@ -63,53 +65,74 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command.
 
     Returns:
-        0 once the bus is mounted (or, in the foreground, has ended in an orderly way), 1 if it cannot be, 2 for wrong arguments.
+        0 once the bus is mounted (or, in the foreground, has ended in an orderly way), 1 if it cannot be (or has failed), 2 for
+        wrong arguments.
     """
+    open_standard()
     command = parser()
     given = command.parse_args(arguments)
     if len(given.paths) > 2:
         command.error(f"one mount point, please, not {' '.join(given.paths[1:])}")
     source = given.paths[0] if len(given.paths) == 2 else None
 
-    from futebus.fuse.mountpoint import MountError, prepare
+    from futebus.fuse.mountpoint import BusLost, MountError, prepare
     from futebus.fuse.options import OptionError, parse
-    from futebus.logs import say, say_to_syslog
+    from futebus.logs import complain, say, say_to_syslog
     from futebus.service import ServiceManager
 
-    logging.basicConfig(stream=sys.stderr, format="futebus: %(message)s", level=logging.WARNING)
+    if given.foreground:
+        say(None, logging.WARNING)
+    else:
+        logging.basicConfig(stream=sys.stderr, format="futebus: %(message)s", level=logging.WARNING)
     try:
         options = parse(",".join(given.options), source)
         mountpoint = prepare(given.paths[-1])
     except (OptionError, MountError) as error:
-        return fail("futebus", str(error))
+        complain(str(error))
+        return FAILED
+    log = logging.getLogger(__name__)
 
     def serve(on_ready: Callable[[], None], manager: "ServiceManager") -> int:
-        from futebus.fuse.mount import Mounted
-
         try:
+            from futebus.fuse.mount import Mounted
+
             Mounted(mountpoint, options, on_ready, manager).serve()
         except MountError as error:
-            return fail("futebus", str(error))
-        return OK
+            complain(str(error))
+        except BusLost as error:
+            log.error("%s", error)
+        except BaseException:
+            log.exception("the bus has failed")
+        else:
+            return OK
+        return FAILED
 
-    log = partial(say if given.foreground else say_to_syslog, mountpoint, throttle=not given.debug)
+    log_from_here = partial(say if given.foreground else say_to_syslog, mountpoint, throttle=not given.debug)
     level = logging.DEBUG if given.debug else logging.INFO
     if given.foreground:
-        log(level)
-        return serve(lambda: logging.getLogger(__name__).info(READY), ServiceManager())
+        log_from_here(level)
+        return serve(lambda: log.info(READY), ServiceManager())
     # Who goes to the background is not what a service manager has started: the program that has is.
-    return _in_background(lambda on_ready: serve(on_ready, ServiceManager({})), lambda: log(level))
+    return _in_background(lambda on_ready: serve(on_ready, ServiceManager({})), lambda: log_from_here(level))
 
 
 def _in_background(serve: Callable[[Callable[[], None]], int], log_to_syslog: Callable[[], None]) -> int:
     """Runs `serve` in a child that goes on once it has said that it is ready. Until then its stderr and status are ours."""
     ready, say_ready = os.pipe()
+    signals = ending_signals()
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     child = os.fork()
     if child:
         os.close(say_ready)
+        # What ends this ends that, until there is a bus.
+        for number in signals:
+            signal.signal(number, lambda number, _: _pass_on(number, child))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         if os.read(ready, 1):
             return OK
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or FAILED
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return status if status > 0 else FAILED
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     os.close(ready)
     os.setsid()
     os.chdir("/")
@@ -128,11 +151,14 @@ def _in_background(serve: Callable[[Callable[[], None]], int], log_to_syslog: Ca
     status = FAILED
     try:
         status = serve(on_ready)
-    except BaseException:
-        logging.getLogger(__name__).exception("the bus has failed")
     finally:
         logging.shutdown()
         os._exit(status)
+
+
+def _pass_on(number: int, child: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, number)
 
 
 if __name__ == "__main__":

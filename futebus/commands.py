@@ -2,16 +2,21 @@
 
 import argparse
 import math
+import os
 import re
 import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, NoReturn
 
 from .core.text import printable
 
 OK, FAILED, USAGE = 0, 1, 2
 """Exit statuses: ended as told; something went wrong; wrong arguments."""
+
+MOST_SECONDS = 100 * 366 * 86400
+"""The longest time span that is taken: a century. What waits, counts nanoseconds or knows a calendar cannot take any number."""
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 """Of time spans, in seconds."""
@@ -67,7 +72,7 @@ def size(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Reads a time span, `90`, `1.5m`, `30d`. Returns seconds, 0 or more.
+    """Reads a time span, `90`, `1.5m`, `30d`. Returns seconds, from 0 to `MOST_SECONDS`.
 
     Raises:
         ValueError: it is none.
@@ -79,7 +84,55 @@ def seconds(text: str) -> float:
         span = math.nan
     if not 0 <= span < math.inf:
         raise ValueError(f"not a time span (s, m, h and d may follow): {text!r}")
+    if span > MOST_SECONDS:
+        raise ValueError(f"longer than a century: {text!r}")
     return span
+
+
+def open_standard() -> None:
+    """Sees to it that descriptors 0, 1 and 2 are open: else what is opened next is taken for one of them, and written to."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
+            os.set_inheritable(number, True)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - for good
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+class Endings:
+    """The signals that end a command, from now on to the end of the process: none of them ends it by itself any more.
+
+    So there is no moment at which one that arrives has its default action, and leaves behind what has to be cleared away.
+    """
+
+    def __init__(self) -> None:
+        self.numbers = ending_signals()
+        self.first: signal.Signals | None = None
+        """The one that came first."""
+        self._wake: Callable[[], object] | None = None
+        for number in self.numbers:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.first is None:
+            self.first = signal.Signals(number)
+        if self._wake:
+            self._wake()
+            self._wake = None  # if it has failed, the next one tries again
+
+    def forget(self) -> None:
+        """Ignores them: the command ends. Python would give them their default action again when it finishes."""
+        for number in self.numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+    def on_first(self, wake: Callable[[], object]) -> None:
+        """Has a function called, from a signal handler, when the first one comes; at once if it has come already."""
+        self._wake = wake
+        if self.first is not None:
+            wake()
+            self._wake = None
 
 
 def ending_signals() -> set[signal.Signals]:

@@ -7,7 +7,6 @@ more, a channel that it masters makes its writers wait, and any other drops its 
 import contextlib
 import errno
 import os
-import re
 import select
 import time
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from pathlib import Path
 
 from .core.errors import BusError
 from .core.kinds import parse_name
-from .core.text import escape
+from .entry import NoBus, enter
+from .inquire import inquire
 from .spool import SpoolWriter
 
 RETRY_SECONDS = (0.05, 1.0)
@@ -26,6 +26,9 @@ LOOK_SECONDS = 1.0
 
 REMOVED_SECONDS = 2.0
 """How often it is asked, while none come, whether somebody has removed the channel."""
+
+_FOR_GOOD = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
+"""What waiting does not mend."""
 
 Say = Callable[[str], None]
 
@@ -55,7 +58,7 @@ def check_channel(channel: Path, is_master: bool) -> None:
         raise ChannelError(f"{channel}: only U and S channels have a master")
 
 
-def open_channel(channel: Path, is_master: bool, mode: int | None = None) -> int:
+def open_channel(channel: Path, is_master: bool, mode: int | None = None, *, creates: bool = True) -> int:
     """Opens a channel for bulk reading, non-blocking.
 
     A and B channels are created if need be, U and S channels by becoming their master.
@@ -64,60 +67,28 @@ def open_channel(channel: Path, is_master: bool, mode: int | None = None) -> int
         channel: the file, in the directory where the bus is mounted.
         is_master: whether to become the master of a U or S channel.
         mode: the permissions that a channel gets if it is created; None: what the umask leaves of 666.
+        creates: whether an A or B channel may be created.
 
     Raises:
-        BusAway: there is no bus, or nobody is master of the channel.
+        BusAway: there is no bus, no such channel, or nobody is master of it.
         ChannelError: it is refused for good: no permission, for one.
     """
-    creates = is_master or channel.name[0] in "AB"
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if creates else 0)
+    has_master = channel.name[0] in "US"
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if is_master or (creates and not has_master) else 0)
     try:
-        # Through this descriptor it is this bus or none. O_CREAT must not make a file in the directory under a bus that has gone.
-        bus = os.open(channel.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return enter(channel.parent, f"+{'.' * is_master}{channel.name}", flags, mode)
+    except NoBus as error:
+        if error.number in _FOR_GOOD:
+            raise ChannelError(f"{channel}: {os.strerror(error.number or 0)}") from None
+        raise BusAway(f"{channel}: {error}") from None
     except OSError as error:
-        raise BusAway(f"{channel}: no bus is mounted on {channel.parent} ({error.strerror})") from None
-    try:
-        os.stat("_stat", dir_fd=bus)
-        return _create(f"+{'.' * is_master}{channel.name}", flags, mode, bus)
-    except FileExistsError:
-        raise BusAway(f"{channel}: it has a master already") from None
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+        if error.errno == errno.EEXIST:
+            raise BusAway(f"{channel}: it has a master already") from None
+        if error.errno in _FOR_GOOD:
             raise ChannelError(f"{channel}: {error.strerror}") from None
-        if error.filename == "_stat":
-            raise BusAway(f"{channel}: no bus is mounted on {channel.parent}") from None
-        if error.errno in (errno.ENOENT, errno.ESPIPE) and not creates:
-            raise BusAway(f"{channel}: it has no master") from None
+        if error.errno in (errno.ENOENT, errno.ESPIPE) and not flags & os.O_CREAT:
+            raise BusAway(f"{channel}: {'it has no master' if has_master else 'there is no such channel'}") from None
         raise BusAway(f"{channel}: {error.strerror}") from None
-    finally:
-        os.close(bus)
-
-
-def _create(name: str, flags: int, mode: int | None, bus: int) -> int:
-    """Opens a channel that gets exactly the permissions `mode`, whatever the umask, if there was none before."""
-    if mode is None or not flags & os.O_CREAT:
-        return os.open(name, flags, 0o666, dir_fd=bus)
-    # To become a master is to create, and `name` of a master is never there.
-    try:
-        descriptor = os.open(name, flags | os.O_EXCL, mode, dir_fd=bus)
-    except FileExistsError:
-        return os.open(name, flags, mode, dir_fd=bus)
-    os.fchmod(descriptor, mode)
-    return descriptor
-
-
-def dropped(channel: Path, pid: int) -> int:
-    """How many lines the bus has dropped, because they were not read soon enough, for the clients of a process on a channel.
-
-    Raises:
-        OSError: the bus cannot be asked.
-    """
-    row = re.compile(
-        re.escape(escape(os.fsencode(channel.name))) + r" +[0-9a-f]+ +\S+ +" + str(pid) + r" +\d+ .* r[w-]\+? "
-        r"(?: *\S+){2} +\d+ +\S+ +\d+ +\d+ +(?P<dropped>\d+) "
-    )
-    with (channel.parent / "_stat").open(errors="replace") as stat:
-        return sum(int(found["dropped"]) for found in map(row.match, stat) if found)
 
 
 def join(
@@ -172,7 +143,7 @@ class Drain:
         on_lines: is called when there are new lines in the spool, and when there are no more for now. It may return in how many
             seconds, at the latest, it wants to be called again, lines or not.
         descriptor: the channel, already open; it stays the caller's, and when it ends so does the drain.
-        opener: the process that opened the channel, which the bus knows its client by.
+        tells_end: whether it is said that the channel has ended.
         noted: with `descriptor`, how many of the lines that the bus has dropped for it the spool counts already.
     """
 
@@ -186,7 +157,7 @@ class Drain:
         say: Say = lambda words: None,
         on_lines: Callable[[], float | None] = lambda: None,
         descriptor: int | None = None,
-        opener: int | None = None,
+        tells_end: bool = True,
         noted: int = 0,
     ) -> None:
         check_channel(channel, is_master)
@@ -198,7 +169,7 @@ class Drain:
         """Whether everything that the bus had was taken when it was last asked."""
         self._is_master, self._mode, self._say, self._on_lines = is_master, mode, say, on_lines
         self._given = descriptor
-        self._opener = os.getpid() if opener is None else opener
+        self._tell_end = say if tells_end else lambda words: None
         self._is_stopping = False
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._noted = self._dropped = noted
@@ -239,7 +210,7 @@ class Drain:
             if descriptor is None:
                 break
             try:
-                self._dropped = self._asked_dropped(0)
+                self._dropped = 0
                 if self._drain(descriptor, only_until_idle):
                     break
             finally:
@@ -249,7 +220,9 @@ class Drain:
 
     def _wait(self, seconds: float) -> bool:
         """Waits for so long, or until it is to stop. Returns whether to go on."""
-        select.select([self._wake], [], [], seconds)
+        poller = select.poll()  # select(2) knows no descriptor above 1023
+        poller.register(self._wake, select.POLLIN)
+        poller.poll(seconds * 1000)
         return not self._is_stopping
 
     def _drain(self, descriptor: int, only_until_idle: bool) -> bool:
@@ -260,7 +233,7 @@ class Drain:
         finally:
             self.is_joined = False
             if self._must_look:
-                self._look()
+                self._look(descriptor)
 
     def _take_all(self, descriptor: int, only_until_idle: bool) -> bool:
         poller = select.poll()
@@ -284,7 +257,7 @@ class Drain:
                 patience = min(LOOK_SECONDS if self._must_look else REMOVED_SECONDS, REMOVED_SECONDS if again is None else again)
                 if not poller.poll(patience * 1000):
                     if self._must_look:
-                        self._look()
+                        self._look(descriptor)
                     if self._is_removed(descriptor):
                         return False
                 self.is_idle = False
@@ -292,15 +265,15 @@ class Drain:
             except OSError as error:
                 if error.filename is not None:
                     raise
-                self._say(f"{self.channel}: the bus has gone ({error.strerror})")
+                self._tell_end(f"{self.channel}: the bus has gone ({error.strerror})")
                 return False
             if not size:
-                self._say(f"{self.channel}: the channel has ended")
+                self._tell_end(f"{self.channel}: the channel has ended")
                 return False
             self._on_lines()
             self._must_look = not self._is_master
             if time.monotonic() - self._looked > LOOK_SECONDS:
-                self._look()
+                self._look(descriptor)
         return True
 
     def _wait_for_room(self, error: OSError) -> None:
@@ -335,26 +308,20 @@ class Drain:
             return False
         if self.channel.name[0] in "US" and not os.path.lexists(self.channel):
             return False
-        self._say(f"{self.channel}: the channel has been removed")
+        self._tell_end(f"{self.channel}: the channel has been removed")
         return True
 
-    def _look(self) -> None:
+    def _look(self, descriptor: int) -> None:
         """Notes in the spool what the bus has dropped meanwhile. A master loses nothing."""
+        self._must_look = False
         if self._is_master:
-            self._must_look = False
             return
         self._looked = time.monotonic()
-        self._must_look = False
-        now = self._asked_dropped(self._dropped)
+        try:
+            now = inquire(descriptor).dropped
+        except OSError:
+            return  # the bus has gone; so have the lines that it might tell of
         if now > self._dropped:
             self.spool.note_lost(now - self._dropped)
             self._say(f"{self.channel}: {now - self._dropped} lines were lost: they came faster than they could be stored")
             self._dropped = now
-
-    def _asked_dropped(self, otherwise: int) -> int:
-        if self._is_master:
-            return 0
-        try:
-            return dropped(self.channel, self._opener)
-        except OSError:
-            return otherwise

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from .drain import RETRY_SECONDS, Drain, Say
-from .spool import SpoolLock, SpoolWriter
+from .spool import OWN_MODE, SpoolError, SpoolLock, SpoolWriter
 
 FINISH_SECONDS = 1.5
 """How long, at the end, what is still queued is taken. Who goes on writing then is heard no more."""
@@ -44,16 +44,18 @@ class Recording(NamedTuple):
     """Seconds."""
     sync: float | None
     """How long, in seconds, lines may wait for fdatasync(2). 0: not at all. None: until the kernel writes them by itself."""
+    spool_mode: int = OWN_MODE
+    """The permissions of the spool's directory, if it is made."""
 
 
 class Held(NamedTuple):
     """A channel that is open."""
 
     descriptor: int
-    opener: int
-    """The process that opened it, which the bus knows it by."""
     lost: int
     """How many lines the spool counted as lost when it was opened."""
+    name: str
+    """Under which name the service manager keeps it, if there is one."""
 
 
 def open_spool(
@@ -186,7 +188,6 @@ class Draining:
             say=self._say,
             on_lines=upkeep.look,
             descriptor=self._held.descriptor,
-            opener=self._held.opener,
             noted=spool.lost - self._held.lost,
         )
 
@@ -221,23 +222,31 @@ class Upkeep:
         self._has_lines = threading.Event()
         # What the drain before has taken may not be on the disk yet.
         self._has_lines.set()
-        self._thread = threading.Thread(target=self._sync_now_and_then, daemon=True)
+        self._must_retain = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def look(self) -> float | None:
         """Is called by the drain when there are lines, and when there are none. Returns in how many seconds to call it again."""
+        if self._failure is not None:
+            # Without upkeep the disk would fill up. The next drain begins anew.
+            raise self._failure
         if self._spool.end != self._end:
             self._end = self._spool.end
             if self._recording.sync == 0:
                 self._sync()
-            else:
+            elif self._recording.sync:
                 self._has_lines.set()
         if self._spool.first != self._first or (
             self._recording.keep_age is not None and time.monotonic() - self._looked >= self._age_seconds
         ):
             self._looked = time.monotonic()
             self._first = self._spool.first
-            self._retain()
+            if self._recording.keep_age is not None:
+                self._spool.end_old(self._recording.keep_age)
+            self._must_retain = True
+            self._has_lines.set()
         return None if self._recording.keep_age is None else self._age_seconds
 
     @property
@@ -249,25 +258,33 @@ class Upkeep:
         if self._recording.keep_bytes is None and self._recording.keep_age is None:
             return
         try:
-            self._spool.retain(size=self._recording.keep_bytes, age=self._recording.keep_age)
-        except OSError as error:
-            self._say(f"{self._spool.path}: old lines cannot be removed: {error.strerror}")
+            self._spool.remove_old(size=self._recording.keep_bytes, age=self._recording.keep_age)
+        except (OSError, SpoolError) as error:
+            self._say(f"{self._spool.path}: old lines cannot be removed: {_reason(error)}")
 
-    def _sync_now_and_then(self) -> None:
+    def _work(self) -> None:
         # In a thread of its own: a slow disk should not make the channel wait.
-        if not self._recording.sync:
-            return
+        try:
+            self._keep_up()
+        except BaseException as error:
+            self._failure = error
+
+    def _keep_up(self) -> None:
         while not self._is_stopping.is_set():
             self._has_lines.wait()
-            self._is_stopping.wait(self._recording.sync)
+            self._is_stopping.wait(self._recording.sync or 0)
             self._has_lines.clear()
-            self._sync()
+            if self._must_retain:
+                self._must_retain = False
+                self._retain()
+            if self._recording.sync:
+                self._sync()
 
     def _sync(self) -> None:
         try:
             self._spool.sync()
-        except OSError as error:
-            self._say(f"{self._spool.path}: what was taken may not be on the disk: {error.strerror}")
+        except (OSError, SpoolError) as error:
+            self._say(f"{self._spool.path}: what was taken may not be on the disk: {_reason(error)}")
 
     def stop(self) -> None:
         """Has everything on the disk, unless that was not asked for."""
@@ -276,3 +293,7 @@ class Upkeep:
         self._thread.join()
         if self._recording.sync is not None:
             self._sync()
+
+
+def _reason(error: OSError | SpoolError) -> str:
+    return str(error.strerror) if isinstance(error, OSError) else str(error)

@@ -6,6 +6,7 @@ may die at any moment, and nothing is lost: the holder starts another drain, and
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -27,6 +28,9 @@ pause."""
 
 PAUSE_SECONDS = (0.05, 5.0)
 """How long that pause is at first, and at most: it is doubled each time."""
+
+DOUBLINGS = 64
+"""After so many, it has got as long as it gets."""
 
 
 class RecordError(Exception):
@@ -68,7 +72,7 @@ class Holder:
         """
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGCHLD})
-        self._lock = SpoolLock(self._recording.spool, self._recording.channel.name)
+        self._lock = SpoolLock(self._recording.spool, self._recording.channel.name, mode=self._recording.spool_mode)
         try:
             self._adopt()
             self._record()
@@ -100,6 +104,8 @@ class Holder:
         if spool is None:
             return None
         spool.close()
+        for words in spool.damage:
+            self._say(words)
         if spool.torn:
             self._say(f"{spool.path}: {spool.torn} bytes were cut off, of a line whose end never came")
 
@@ -110,13 +116,14 @@ class Holder:
         descriptor = join(recording.channel, recording.is_master, recording.mode, say=say, wait=self._wait, left=left)
         if descriptor is None:
             return None
-        held = Held(descriptor, os.getpid(), spool.lost)
-        self._manager.keep(self._name(held), descriptor)
+        # The name carries all that a later process must know.
+        held = Held(descriptor, spool.lost, f"{self._prefix}-{spool.lost}")
+        self._manager.keep(held.name, descriptor)
         return held
 
     def _close(self) -> None:
         if self._held is not None:
-            self._manager.drop(self._name(self._held))
+            self._manager.drop(self._held.name)
             os.close(self._held.descriptor)
             self._held = None
 
@@ -126,20 +133,18 @@ class Holder:
         known_as = f"{'.' * self._recording.is_master}{self._recording.channel}"
         return f"channel-{zlib.crc32(os.fsencode(known_as)):08x}"
 
-    def _name(self, held: Held) -> str:
-        """The name carries all that a later process must know."""
-        return f"{self._prefix}-{held.opener}-{held.lost}"
-
     def _adopt(self) -> None:
         """Takes over the channel from the process before, if the service manager has kept it. Anything else is closed."""
         for name, descriptor in self._manager.kept():
-            prefix, *numbers = name.rsplit("-", 2)
-            if self._held is None and prefix == self._prefix and len(numbers) == 2 and all(map(str.isdecimal, numbers)):
+            # Earlier versions put the number of a process in front of that of the lines.
+            found = re.fullmatch(rf"{self._prefix}(?:-[0-9]+)?-([0-9]+)", name)
+            if self._held is None and found:
                 os.set_blocking(descriptor, False)
-                self._held = Held(descriptor, int(numbers[0]), int(numbers[1]))
+                self._held = Held(descriptor, int(found[1]), name)
             else:
                 os.close(descriptor)
-                self._manager.drop(name)
+                if self._held is None or name != self._held.name:
+                    self._manager.drop(name)
 
     # ------------------------------------------------------------------------------------------ the drain
 
@@ -171,11 +176,9 @@ class Holder:
             self._say(f"the drain (process {child}) {_how(outcome)}, which loses nothing; the next one goes on")
             is_idle = time.monotonic() - started < LIVES_SECONDS and self._end_of_spool() == before
             self._brief_lives = self._brief_lives + 1 if is_idle else 0
-            least, most = PAUSE_SECONDS
-            pause = min(least * 2.0 ** (self._brief_lives - 2), most)
             if self._ending is not None:
-                time.sleep(least)
-            elif self._brief_lives > 1 and not self._wait(pause):
+                time.sleep(PAUSE_SECONDS[0])
+            elif self._brief_lives > 1 and not self._wait(pause_after(self._brief_lives)):
                 self._take_name()
 
     def _end_of_spool(self) -> int:
@@ -199,7 +202,8 @@ class Holder:
         except OSError as error:
             self._complain(f"{self._recording.spool}: {error.strerror}")
         except BaseException:
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                self._complain(line)
         finally:
             if outcome != ORPHANED:
                 with contextlib.suppress(OSError, ValueError):
@@ -245,7 +249,7 @@ class Holder:
             channel = self._recording.channel
             if channel.stat().st_ino == os.fstat(self._held.descriptor).st_ino:
                 channel.unlink()
-        self._manager.drop(self._name(self._held))
+        self._manager.drop(self._held.name)
 
     # ------------------------------------------------------------------------------------------ waiting
 
@@ -259,6 +263,14 @@ class Holder:
             return signal.sigwaitinfo(numbers).si_signo
         found = signal.sigtimedwait(numbers, max(seconds, 0))
         return None if found is None else found.si_signo
+
+
+def pause_after(brief_lives: int) -> float:
+    """How long to wait, in seconds, before the next drain is started. A disk may be read-only for a night, or for a year."""
+    least, most = PAUSE_SECONDS
+    doublings = max(brief_lives - 2, 0)
+    # A float has no room for two to the power of a night's lives.
+    return min(least * 2.0**doublings, most) if doublings < DOUBLINGS else most
 
 
 def _how(outcome: int) -> str:

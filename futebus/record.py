@@ -34,7 +34,7 @@ examples:
   futebus-record --print jobs --follow | grep error           all of them, and those to come
   futebus-record --print jobs --from -1000 > /mnt/bus/B_again the last thousand, said again"""
 
-RECORDS = ("master", "mode", "keep_bytes", "keep_age", "segment_bytes", "sync", "quiet")
+RECORDS = ("master", "mode", "spool_mode", "keep_bytes", "keep_age", "segment_bytes", "sync", "quiet")
 """The options that are for recording only."""
 
 PRINTS = ("begin", "end", "follow")
@@ -55,6 +55,14 @@ def _mode(text: str) -> int:
     if not text or set(text) - set("01234567") or int(text, 8) > 0o777:
         raise ValueError(f"not an octal mode such as 622: {text!r}")
     return int(text, 8)
+
+
+def _spool_mode(text: str) -> int:
+    from futebus.spool.files import check_mode
+
+    mode = _mode(text)
+    check_mode(mode)
+    return mode
 
 
 def _place(text: str) -> Any:
@@ -90,6 +98,9 @@ def parser() -> Parser:
         "--keep-age", metavar="AGE", type=checked(seconds), help="lines until they are so old, and up to twice as long"
     )
     kept.add_argument("--segment-bytes", metavar="SIZE", type=checked(_segment_size), help="length of the spool's files (64M)")
+    kept.add_argument(
+        "--spool-mode", metavar="OCTAL", type=checked(_spool_mode), help="permissions of a spool that is made (700)"
+    )
     kept.add_argument("--sync", metavar="AGE", type=checked(_sync), help="how long lines may wait for the disk (1s; 0; none)")
     shown = made.add_argument_group("what to show")
     mode = shown.add_mutually_exclusive_group()
@@ -157,6 +168,7 @@ def _record(given: dict[str, Any]) -> int:
     from futebus.draining import Recording
     from futebus.holder import Holder, RecordError
     from futebus.service import ServiceManager
+    from futebus.spool import OWN_MODE
     from futebus.spool.layout import SEGMENT_BYTES
 
     channel, spool = (path.absolute() for path in given["paths"])
@@ -173,6 +185,7 @@ def _record(given: dict[str, Any]) -> int:
         keep_bytes=keep_bytes,
         keep_age=given.get("keep_age"),
         sync=given.get("sync", 1.0),
+        spool_mode=given.get("spool_mode", OWN_MODE),
     )
 
     def say(words: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .commands import UNITS, seconds
+from .core.text import printable
 from .core.text import size as readable_size
 from .spool import LinesGone, Spool
 from .spool.layout import Segment, segment_firsts
@@ -42,7 +43,7 @@ def parse_place(text: str) -> Place:
     with contextlib.suppress(ValueError, OverflowError):
         if text[-1:] in UNITS:
             return datetime.timedelta(seconds=seconds(text))
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         return datetime.datetime.fromisoformat(text).astimezone()
     raise WrongPlace(f"not an offset (1234, -100), an age (10m) or a time (2026-11-21T12:00:00): {text!r}")
 
@@ -101,7 +102,9 @@ def write(descriptor: int, data: memoryview) -> None:
         try:
             data = data[os.write(descriptor, data) :]
         except BlockingIOError:
-            select.select([], [descriptor], [])
+            poller = select.poll()
+            poller.register(descriptor, select.POLLOUT)
+            poller.poll()
         except OSError as error:
             raise OSError(error.errno, error.strerror, "standard output") from None
 
@@ -124,7 +127,7 @@ def summary(path: Path) -> str:
     lines = sum(segment[-1].byte for segment in segments)
     disk = sum(_disk_use(file) for file in path.iterdir())
     rows = {
-        "channel": spool.channel,
+        "channel": printable(spool.channel),
         "identity": spool.id,
         "lines": f"{last.line - begin}, from {begin} up to {last.line}",
         "bytes": f"{lines} ({readable_size(lines)}), {readable_size(disk)} on the disk in {len(segments)} segments",

@@ -1,12 +1,17 @@
 """What a service manager wants to hear of a program, and what it keeps for it: sd_notify(3) and sd_listen_fds(3) of systemd."""
 
-import contextlib
 import os
 import socket
 from collections.abc import MutableMapping, Sequence
 
+from .core.text import printable
+
 FIRST_DESCRIPTOR = 3
 """The first that is passed on: SD_LISTEN_FDS_START."""
+
+
+PATIENCE = 1.0
+"""Seconds that a service manager which is stuck has, if nobody waits meanwhile."""
 
 
 class ServiceManager:
@@ -31,15 +36,28 @@ class ServiceManager:
             return None
         return int(microseconds) / 1e6
 
-    def tell(self, *words: str, descriptors: Sequence[int] = ()) -> None:
-        """Says something, `READY=1` for one, and passes descriptors on. It is not known whether it is heard."""
+    def tell(self, *words: str, descriptors: Sequence[int] = (), patience: float = PATIENCE) -> bool:
+        """Says something, `READY=1` for one, and passes descriptors on. It is not known whether it is heard.
+
+        Args:
+            words: what to say. Each is one line, whatever is in it: what has a name that somebody has chosen says nothing else.
+            descriptors: what to pass on.
+            patience: for how many seconds to wait if it is stuck and takes nothing. 0 where somebody waits for us.
+
+        Returns:
+            Whether it has been taken; what has not may be said again. Yes, if nobody is there.
+        """
         if not self:
-            return
+            return True
         address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
-            manager.settimeout(1)  # it may be stuck, and that must not stop us
-            manager.connect(address)
-            socket.send_fds(manager, ["\n".join(words).encode()], list(descriptors))
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+                manager.settimeout(patience)
+                manager.connect(address)
+                socket.send_fds(manager, ["\n".join(map(printable, words)).encode()], list(descriptors))
+        except OSError:
+            return False
+        return True
 
     def keep(self, name: str, descriptor: int) -> None:
         """Has it keep a descriptor, so that the program finds it again when it is restarted.

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .helpers.mounts import Mount, Mounting
+from .helpers.watching import WATCH
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -24,6 +25,35 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """An option for where everything must be tried: CI."""
+    parser.addoption("--no-skips", action="store_true", help="a test that is skipped has failed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: "pytest.CallInfo[None]"
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Makes failures of skips with `--no-skips`. What is expected to fail is run, and is none."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and item.config.getoption("no_skips"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and nothing may be: {report.longrepr[-1] if isinstance(report.longrepr, tuple) else ''}"
+    return report
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_stuck(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whoever is in state D inside FUSE for half a second fails the test. `WATCH.expecting` is for known limits."""
+    if request.path.parent.name == "core":  # knows nothing of processes
+        yield
+        return
+    WATCH.start()
+    WATCH.take()
+    yield
+    WATCH.check()
 
 
 @pytest.fixture
@@ -72,6 +102,7 @@ def start() -> Iterator[Start]:
         popen.setdefault("env", {**os.environ, "LC_ALL": "C"})
         process = subprocess.Popen([str(word) for word in command], text=True, start_new_session=True, **pipes, **popen)
         running.append(process)
+        WATCH.sessions.add(process.pid)
         return process
 
     try:
@@ -81,3 +112,4 @@ def start() -> Iterator[Start]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+            WATCH.sessions.discard(process.pid)

@@ -8,7 +8,14 @@ import pytest
 import futebus
 
 ROOT = Path(futebus.__file__).parent
-OUTSIDE = {"spool": set[str](), "drain": {"spool"}, "draining": {"spool", "drain"}, "spark": {"spool", "drain", "commands"}}
+OUTSIDE = {
+    "inquire": set[str](),
+    "entry": {"inquire"},
+    "spool": set[str](),
+    "drain": {"spool", "entry", "inquire"},
+    "draining": {"spool", "drain"},
+    "spark": {"spool", "drain", "commands", "entry", "inquire"},
+}
 """What else of futebus these may import, beside the core and the package itself."""
 FOREIGN = ("trio", "pyfuse3")
 

@@ -27,3 +27,6 @@ def split(data: bytes, /) -> tuple[int, bytes, bytes]:
     Raises:
         ValueError: the last line has no end.
     """
+
+def nul(data: bytes | memoryview, /) -> int:
+    """Where the first NUL byte is; -1 if there is none. Before Python 3.12, `find` of a map takes a nanosecond a byte."""

@@ -1,11 +1,17 @@
 """The bus: names, clients, limits, and the calls on them."""
 
-from .channel import Channel
-from .client import Access, Client, Effects, Owner, Readiness, Token, Waiting
+import enum
+from collections import deque
+from collections.abc import Iterable
+
+from .channel import Broadcast, Channel
+from .client import Access, Client, Effects, Owner, Readiness, Token, Waiting, Write
 from .errors import (
     AlreadyThere,
+    Broken,
     BusError,
     Forbidden,
+    NobodyReads,
     NoChannelType,
     NoMaster,
     NoSuchName,
@@ -17,13 +23,28 @@ from .errors import (
     WouldBlock,
 )
 from .kinds import STAT, Name, Role, parse_name
-from .limits import Limits
+from .limits import SHARED_WRITE_BYTES, Limits
 
 # Numbers below are for whoever shows the bus as a directory: the directory itself and `_stat`.
 FIRST_CHANNEL_NUMBER = 3
 
 ADMITTED_WORK = 500
-"""How much of a write that has waited is accepted at once, as in `Effects.work`: a millisecond's worth."""
+"""How much of the writes that have waited is accepted at once, as in `Effects.work`: a millisecond's worth."""
+
+PORTION_WORK = 32
+"""How much of one of them, before the next has its turn: at most a run of lines (128 KiB), or so many runs that are shorter."""
+
+
+class _Outcome(enum.Enum):
+    """How far a write has come."""
+
+    DONE = enum.auto()
+    HAS_MORE = enum.auto()
+    """It can go on after others had their turn."""
+    MUST_WAIT = enum.auto()
+    """There is no place at the master."""
+    REFUSED = enum.auto()
+    """Something is wrong with the next line."""
 
 
 class Bus:
@@ -43,7 +64,9 @@ class Bus:
         self.clients: set[Client] = set()
         self.is_shutting_down = False
         self._clients_of: dict[int, int] = {}
-        self._waiting: dict[Token, Waiting] = {}
+        self._shared_bytes_of: dict[int, int] = {}
+        """By user: the bytes of writes that wait for another write by the same description."""
+        self._waiting: dict[Token, Waiting | Write] = {}
         self._next_number = FIRST_CHANNEL_NUMBER
 
     # ------------------------------------------------------------------------------------------ names
@@ -107,7 +130,11 @@ class Bus:
         channel = self._add_channel(parsed, owner, mode, now)
         role = Role.MASTER if parsed.as_master else Role.PEER
         effects = Effects(now)
-        return self._add_client(channel, role, access, owner, parsed.bulk, effects), effects
+        try:
+            return self._add_client(channel, role, access, owner, parsed.bulk, effects), effects
+        except BaseException:
+            self._unname(channel, now)  # or else a channel without its master would keep the name
+            raise
 
     def _add_channel(self, name: Name, owner: Owner, mode: int, now: int) -> Channel:
         channel = Channel(name.channel, name.kind, self._next_number, owner, mode, self.limits, now)
@@ -164,34 +191,44 @@ class Bus:
         """The last close of an open file description."""
         effects = Effects(now)
         channel = client.channel
-        was_full = client.blocked_write is not None
-        self._abandon(client)
-        channel.remove(client, effects)
-        if was_full:
-            self._admit(channel, was_full, effects)
-        self.clients.discard(client)
-        uid = client.owner.uid
-        self._clients_of[uid] -= 1
-        if not self._clients_of[uid]:
-            del self._clients_of[uid]
-        if channel.is_dead:
+        had_writes = bool(client.writing)
+        if client is channel.master:
+            channel.go_on(effects, to_its_end=True)
             self._unname(channel, now)
+        # Nobody waits for these calls any more. (If something fails in here, it is called again.)
+        for token in (*(read.token for read in client.reading), *(write.token for write in client.writing)):
+            self._waiting.pop(token, None)
+        client.reading.clear()
+        if had_writes:
+            for write in client.writing:
+                self._uncount(write)
+            channel.blocked = deque(write for write in channel.blocked if write.client is not client)
+            client.writing.clear()
+        channel.remove(client, effects)
+        if client in self.clients:
+            self.clients.discard(client)
+            uid = client.owner.uid
+            self._clients_of[uid] -= 1
+            if not self._clients_of[uid]:
+                del self._clients_of[uid]
+        if channel.is_dead:
+            self._fail_writes(list(channel.blocked), NobodyReads("the master has closed the channel"), effects)
+        elif had_writes:
+            self._admit(channel, True, effects)
         self._forget_finished(effects)
         return effects
-
-    def _abandon(self, client: Client) -> None:
-        """Forgets the calls of a client that is going away: nobody waits for them any more."""
-        for waiting in [*client.reading, *([client.blocked_write] if client.blocked_write else [])]:
-            del self._waiting[waiting.token]
-        client.reading.clear()
-        if client.blocked_write:
-            client.channel.blocked.remove(client.blocked_write)
-            client.blocked_write = None
 
     # ------------------------------------------------------------------------------------------ messages
 
     def write(
-        self, client: Client, data: bytes, now: int, token: Token | None = None, *, work: int | None = None
+        self,
+        client: Client,
+        data: bytes,
+        now: int,
+        token: Token | None = None,
+        *,
+        may_wait: bool = True,
+        work: int | None = None,
     ) -> tuple[int | None, Effects]:
         """Takes bytes, line by line.
 
@@ -199,12 +236,14 @@ class Bus:
             client: who writes.
             data: what.
             now: the time.
-            token: under which the call may wait.
-            work: how much may be done at once, as in `Effects.work`. If `Effects.is_unfinished` then, the rest of `data` is to
-                be written next, after others had their turn.
+            token: under which the call may be answered later. Without one it takes what it can at once.
+            may_wait: whether it waits while there is no place at the master.
+            work: how much may be done at once, as in `Effects.work`; the rest in turn with others (`Effects.later`). Without a
+                token, `Effects.is_unfinished` tells that there is more to do.
 
         Returns:
-            How many bytes were accepted, at least one; None when the call waits.
+            How many bytes were accepted, less than all of them if the next line is refused or, without waiting, finds no place.
+            None when the call will be answered later.
 
         Raises:
             WouldBlock: there is no place at the master. Nothing was accepted, and nothing forgotten.
@@ -213,53 +252,194 @@ class Bus:
         """
         if not client.access.writes:
             raise NotOpenForThis
+        effects = Effects(now)
+        if client.writing:
+            # Another process writes by the same description. Its lines come first, all of them.
+            if token is None or not may_wait:
+                client.was_told_to_wait = True
+                raise WouldBlock
+            self._keep_shared_write(Write(token, client, now, data, 0, may_wait=True))
+            return None, effects
+        self._check_end(client)
+        try:
+            taken, outcome = self._take_bytes(client, data, 0, effects, work)
+        except BusError as error:
+            if effects.failure is None or token is None:
+                raise
+            # Something has come of it, for others: that is not to be lost with the error.
+            self._forget_finished(effects)
+            effects.finished.append((token, error.with_traceback(None)))
+            return None, effects
+        if effects.finished:
+            self._forget_finished(effects)
+        if outcome is _Outcome.HAS_MORE and token is not None:
+            self._keep_write(Write(token, client, now, data, taken, may_wait=may_wait))
+            effects.later.append(token)
+            return None, effects
+        if outcome is _Outcome.MUST_WAIT and may_wait and token is not None:
+            write = Write(token, client, now, data, taken, may_wait=True)
+            self._keep_write(write)
+            client.channel.blocked.append(write)
+            return None, effects
+        if outcome is _Outcome.MUST_WAIT and not taken:
+            raise WouldBlock
+        effects.is_unfinished = outcome is _Outcome.HAS_MORE
+        return taken, effects
+
+    def _keep_write(self, write: Write) -> None:
+        self._waiting[write.token] = write
+        write.client.writing.append(write)
+
+    def _keep_shared_write(self, write: Write) -> None:
+        """Keeps one that waits for another of the same client.
+
+        Raises:
+            TooManyForUser: the user has too much of that. None of them is a client, so nothing else bounds them.
+        """
+        uid = write.client.owner.uid
+        size = self._shared_bytes_of.get(uid, 0) + len(write.data)
+        if uid and size > self.limits.max_clients_per_user * SHARED_WRITE_BYTES:
+            raise TooManyForUser("too many writes of the user wait for others by the same descriptor")
+        self._shared_bytes_of[uid] = size
+        write.is_counted = True
+        self._keep_write(write)
+
+    def _uncount(self, write: Write) -> None:
+        if write.is_counted:
+            uid = write.client.owner.uid
+            self._shared_bytes_of[uid] -= len(write.data)
+            if not self._shared_bytes_of[uid]:
+                del self._shared_bytes_of[uid]
+
+    def _check_end(self, client: Client) -> None:
+        """Drops what a client has begun to write if nobody will ever read it.
+
+        Raises:
+            ShuttingDown, NobodyReads: so it is.
+        """
         if self.is_shutting_down:
             client.wbuf.drop()
             raise ShuttingDown
         if client.may_wait:
             client.channel.check_master(client)
-        effects = Effects(now)
-        taken = self._take_bytes(client, data, effects, work)
-        if not taken and data:
-            if token is None:
-                raise WouldBlock
-            waiting = Waiting(token, client, now, 0, data)
-            self._waiting[token] = waiting
-            client.blocked_write = waiting
-            client.channel.blocked.append(waiting)
-            return None, effects
-        if effects.finished:
-            self._forget_finished(effects)
-        return taken, effects
 
     def _take_bytes(
-        self, client: Client, data: bytes, effects: Effects, work: int | None = None, *, is_next: bool = False
-    ) -> int:
-        """As many bytes as can be accepted now, with about so much work; 0 when the first message must wait."""
+        self, client: Client, data: bytes, start: int, effects: Effects, work: int | None, *, is_next: bool = False
+    ) -> tuple[int, _Outcome]:
+        """Takes what can be accepted now, from `start` on, with about so much work. Returns up to where, and how it ended.
+
+        Raises:
+            BusError: something is wrong with the line at `start`. The partial message before it is dropped.
+        """
         channel, wbuf = client.channel, client.wbuf
-        taken = 0
+        taken = start
         if work is not None:
             work += effects.work
         try:
-            while taken < len(data):
+            while True:
+                if channel.broadcast and not client.route.to_master:
+                    # What is on its way comes first, also before the writer is told that it has been accepted.
+                    return taken, _Outcome.HAS_MORE
+                if taken == len(data):
+                    break
+                if work is not None and effects.work >= work and taken > start:
+                    return taken, _Outcome.HAS_MORE
                 # What the master has no place for need not be looked at: it will be written again.
                 run, stop = wbuf.next_run(data, taken, channel.room if client.may_wait else None)
                 if run is not None:
+                    effects.is_unfinished = False
                     accepted = channel.send(client, run, effects, work, is_next=is_next)
                     if accepted < len(run.data):
-                        taken += accepted
-                        break
+                        # A run of several messages has nothing of an earlier call in it.
+                        if effects.is_unfinished:
+                            return taken + accepted, _Outcome.HAS_MORE
+                        waits = client.may_wait and effects.failure is None
+                        return taken + accepted, _Outcome.MUST_WAIT if waits else _Outcome.REFUSED
                     wbuf.finish()
                 taken = stop
                 effects.work += 1
-                if work is not None and effects.work >= work and taken < len(data):
-                    effects.is_unfinished = True
-                    break
         except BusError:
-            if not taken:
+            if taken == start:
                 wbuf.drop()
                 raise
-        return taken
+            return taken, _Outcome.REFUSED
+        except Exception as error:
+            # No memory, say. What has been delivered stays so, and the effects of it are not to be lost.
+            effects.failure = error
+            if taken == start:
+                wbuf.drop()
+                raise Broken from None
+            return taken, _Outcome.REFUSED
+        return taken, _Outcome.DONE
+
+    def go_on(self, what: Token | Channel | Broadcast, now: int, *, work: int | None = None) -> Effects:
+        """Goes on with what some call before has put into `Effects.later`.
+
+        Args:
+            what: of that.
+            now: the time.
+            work: how much of a write may be done at once, as in `Effects.work`.
+        """
+        effects = Effects(now)
+        if isinstance(what, Channel):
+            what.is_admitting = False
+            self._admit(what, True, effects)
+            return effects
+        if isinstance(what, Broadcast):
+            if what.channel.broadcast is what:
+                what.channel.go_on(effects)
+            self._forget_finished(effects)
+            return effects
+        write = self._waiting.get(what)
+        if not isinstance(write, Write):
+            return effects  # a signal has ended it
+        outcome = self._advance(write, effects, work)
+        if outcome is _Outcome.HAS_MORE:
+            effects.later.append(what)
+        elif outcome is _Outcome.MUST_WAIT:
+            write.client.channel.blocked.append(write)
+        self._forget_finished(effects)
+        return effects
+
+    def _advance(self, write: Write, effects: Effects, work: int | None, *, is_next: bool = False) -> _Outcome:
+        """Takes what can be accepted now of a write that is under way, and answers it if that is all there will be."""
+        client = write.client
+        try:
+            self._check_end(client)
+            write.taken, outcome = self._take_bytes(client, write.data, write.taken, effects, work, is_next=is_next)
+        except BusError as error:
+            # The traceback holds this frame, and with it the effects that hold the error.
+            self._end_write(write, write.taken or error.with_traceback(None), effects)
+            return _Outcome.REFUSED
+        if outcome is _Outcome.MUST_WAIT and not write.may_wait:
+            outcome = _Outcome.REFUSED
+        if outcome in (_Outcome.DONE, _Outcome.REFUSED):
+            self._end_write(write, write.taken or WouldBlock(), effects)
+        return outcome
+
+    def _end_write(self, write: Write, answer: int | BusError | None, effects: Effects) -> None:
+        """Ends a write that is under way, with an answer if anybody waits for one. The client's next write begins in its turn."""
+        client = write.client
+        was_first = client.writing[0] is write
+        client.writing.remove(write)
+        self._uncount(write)
+        if answer is not None:
+            effects.finished.append((write.token, answer))
+        if client.writing and was_first:
+            effects.later.append(client.writing[0].token)
+        elif not client.writing and client.was_told_to_wait:
+            client.was_told_to_wait = False
+            if client.channel.is_writable(client):
+                client.wake_poller(effects)
+
+    def _fail_writes(self, writes: Iterable[Write], error: BusError, effects: Effects) -> None:
+        """Ends writes for good: with the count of what was accepted of them, or else with `error`."""
+        for write in writes:
+            client = write.client
+            if write in client.channel.blocked:
+                client.channel.blocked.remove(write)
+            client.wbuf.drop()
+            self._end_write(write, write.taken or error, effects)
 
     def read(self, client: Client, size: int, now: int, token: Token | None = None) -> tuple[bytes | None, Effects]:
         """Reads up to `size` bytes.
@@ -283,7 +463,7 @@ class Bus:
                 return b"", effects
             if token is None:
                 raise WouldBlock
-            waiting = Waiting(token, client, now, size, b"")
+            waiting = Waiting(token, client, now, size)
             self._waiting[token] = waiting
             client.reading.append(waiting)
             return None, effects
@@ -296,41 +476,47 @@ class Bus:
     def _admit(self, channel: Channel, was_full: bool, effects: Effects) -> None:
         """The master's rlist may have places: first for the writes that wait for one, in their order, then for pollers."""
         was_full = was_full or bool(channel.blocked)
-        while channel.blocked:
-            waiting = channel.blocked[0]
-            try:
-                # It may return a short count, so it need not be gone on with.
-                taken: int | BusError = self._take_bytes(waiting.client, waiting.data, effects, ADMITTED_WORK, is_next=True)
-            except BusError as error:
-                taken = error
-            if taken == 0:
+        limit = effects.work + ADMITTED_WORK
+        while channel.blocked and not channel.is_admitting:
+            if effects.work >= limit:
+                channel.is_admitting = True
+                effects.later.append(channel)
+                break
+            write = channel.blocked[0]
+            taken = write.taken
+            outcome = self._advance(write, effects, PORTION_WORK, is_next=True)
+            if outcome is _Outcome.MUST_WAIT and write.taken == taken:
                 break
             channel.blocked.popleft()
-            waiting.client.blocked_write = None
-            effects.finished.append((waiting.token, taken))
+            if outcome in (_Outcome.HAS_MORE, _Outcome.MUST_WAIT):
+                # Others have their turn, also in the middle of a long write.
+                channel.blocked.append(write)
         if channel.armed_slaves:
             channel.tell_writable(was_full, effects)
         self._forget_finished(effects)
 
-    def cancel(self, token: Token, now: int) -> Effects | None:
-        """Ends a waiting call as if it had never been made: a signal came.
+    def cancel(self, token: Token, now: int) -> tuple[int, Effects] | None:
+        """Ends a waiting call: a signal came.
 
         Returns:
-            What comes of it; None if the call does not wait (any more).
+            How many bytes were accepted of a write by then, 0 for a read, and what else comes of it; None if the call does not
+            wait (any more).
         """
         waiting = self._waiting.pop(token, None)
         if waiting is None:
             return None
         effects = Effects(now)
         client = waiting.client
-        if waiting.data:
-            client.blocked_write = None
+        if isinstance(waiting, Waiting):
+            if waiting in client.reading:
+                client.reading.remove(waiting)
+            return 0, effects
+        self._end_write(waiting, None, effects)
+        if waiting in client.channel.blocked:
             client.channel.blocked.remove(waiting)
             # The first of the queue may have been too long for the place that there is; the next may fit.
             self._admit(client.channel, True, effects)
-        else:
-            client.reading.remove(waiting)
-        return effects
+        return waiting.taken, effects
 
     def _forget_finished(self, effects: Effects) -> None:
         for token, _ in effects.finished:
@@ -354,6 +540,8 @@ class Bus:
         writable = writes and (ended or channel.is_writable(client))
         if writable:
             client.needs = 0  # it is told: only the next change is news
+        elif client.writing:
+            client.was_told_to_wait = True
         return Readiness(
             readable=reads and (waits or ended),
             hung_up=reads and ended and not waits,
@@ -368,8 +556,12 @@ class Bus:
         effects = Effects(now)
         self.is_shutting_down = True
         for channel in {client.channel for client in self.clients}:
-            channel.fail_blocked(ShuttingDown(), effects)
+            channel.go_on(effects, to_its_end=True)
+            self._fail_writes(list(channel.blocked), ShuttingDown(), effects)
             channel.end_of_messages(effects)
+        # And those that wait for their turn only.
+        for client in self.clients:
+            self._fail_writes(list(client.writing), ShuttingDown(), effects)
         self._forget_finished(effects)
         return effects
 

@@ -1,13 +1,32 @@
 """What a channel does with a message: the routes of `kinds.ROUTES`, carried out."""
 
 from collections import deque
+from collections.abc import Iterable
 
 from . import address
-from .client import Access, Client, Effects, Owner, Waiting
+from .client import Access, Client, Effects, Owner, Write
 from .errors import BusError, NobodyReads, NoSuchClient, TooManyForUser
 from .framing import Run, length_of
 from .kinds import Kind, Role
 from .limits import LAST_ID, MAX_CONTROLS, Limits
+
+READERS_AT_ONCE = 500
+"""How many readers get a broadcast in one step: a millisecond's worth, or two if their queues are full."""
+
+
+class Broadcast:
+    """Messages on their way to more readers than one step can serve. What follows on the channel waits for them."""
+
+    __slots__ = ("at", "channel", "readers", "run", "sender")
+
+    def __init__(self, channel: "Channel", sender: Client, run: Run) -> None:
+        self.channel = channel
+        self.sender = sender
+        self.run = run
+        self.readers = list(channel.readers.values())
+        """Those who read the channel when it was accepted."""
+        self.at = 0
+        """Which of them is next."""
 
 
 class Channel:
@@ -25,7 +44,8 @@ class Channel:
         """Never the same for two channels of a bus."""
         self.limits = limits
         self.mode = mode
-        self.uid = owner.uid
+        self.creator = self.uid = owner.uid
+        """The user who has created it; `uid` is whose it is now."""
         self.gid = owner.gid
         self.atime = self.mtime = self.ctime = self.created_at = now
         self.is_named = True
@@ -36,10 +56,14 @@ class Channel:
         self.master: Client | None = None
         self.readers: dict[int, Client] = {}
         """The clients that read, but for the master: whom a broadcast reaches."""
-        self.blocked: deque[Waiting] = deque()
-        """The slaves' writes that wait for the master, first come first."""
+        self.blocked: deque[Write] = deque()
+        """The slaves' writes that wait for the master, in the order in which they are served."""
+        self.is_admitting = False
+        """Whether some of them will be served in their turn: see `Bus.go_on`."""
         self.armed_slaves: set[Client] = set()
         """The polled slaves that write: who must be told when the master's rlist gets a free place."""
+        self.broadcast: Broadcast | None = None
+        """What has not reached all of its readers yet."""
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
         self.copies = self.dropped = self.lost = 0
         self._last_id = 0
@@ -62,7 +86,13 @@ class Channel:
         elif access.reads:
             self.readers[client.id] = client
         if told:
-            told.deliver_control(address.opened(client.id), effects)
+            try:
+                told.deliver_control(address.opened(client.id), effects)
+            except BaseException:
+                # Nobody will ever close it.
+                del self.clients[client.id]
+                self.readers.pop(client.id, None)
+                raise
         return client
 
     def _free_id(self) -> int:
@@ -74,27 +104,20 @@ class Channel:
 
     def remove(self, client: Client, effects: Effects) -> None:
         """Lets a client go, with what waits for it and its partial message. If it was the master, the channel dies."""
-        del self.clients[client.id]
+        is_master = client.role is Role.MASTER
+        if is_master:
+            self.master = None
+            self.is_dead = True
+        if self.clients.pop(client.id, None):
+            self.lost += client.mailbox.messages + client.mailbox.controls
         self.readers.pop(client.id, None)
         self.armed_slaves.discard(client)
         client.is_armed = False
         client.end_reads(effects)
-        self.lost += client.mailbox.messages + client.mailbox.controls
-        if client is self.master:
-            self.master = None
-            self.is_dead = True
-            self.fail_blocked(NobodyReads("the master has closed the channel"), effects)
+        if is_master:
             self.end_of_messages(effects)
         elif self.kind.tells_master and (told := self.listener):
             told.deliver_control(address.closed(client.id), effects)
-
-    def fail_blocked(self, error: BusError, effects: Effects) -> None:
-        """Ends every write that waits with `error`."""
-        for waiting in self.blocked:
-            waiting.client.blocked_write = None
-            waiting.client.wbuf.drop()
-            effects.finished.append((waiting.token, error))
-        self.blocked.clear()
 
     def end_of_messages(self, effects: Effects) -> None:
         """No message will come any more: whoever waits, in a read or a poll, is told.
@@ -102,9 +125,12 @@ class Channel:
         Who only reads and has something left to read notices nothing yet.
         """
         for client in self.clients.values():
-            client.end_reads(effects)
-            if client.access.writes or not client.mailbox:
-                client.wake_poller(effects)
+            try:
+                client.end_reads(effects)
+                if client.access.writes or not client.mailbox:
+                    client.wake_poller(effects)
+            except Exception as error:  # the others are to hear of it
+                effects.failure = error
 
     # ------------------------------------------------------------------------------------------ messages
 
@@ -162,12 +188,44 @@ class Channel:
         return size
 
     def _broadcast(self, sender: Client, run: Run, effects: Effects) -> None:
+        if len(self.readers) <= READERS_AT_ONCE:
+            self._deliver_to_all(self.readers.values(), sender, run, effects)
+            return
+        self.broadcast = Broadcast(self, sender, run)
+        self.go_on(effects)
+
+    def _deliver_to_all(self, readers: Iterable[Client], sender: Client, run: Run, effects: Effects) -> None:
         # Client.deliver, spelled out: with thousands of readers the call costs more than what it does.
-        self.copies += run.messages * (len(self.readers) - (sender.id in self.readers))
-        effects.work += len(self.readers) >> 3
-        for reader in self.readers.values():
-            if reader is not sender and reader.mailbox.put(run):
-                reader.attend(effects)
+        reached = attended = 0
+        for reader in readers:
+            if reader is sender:
+                continue
+            try:
+                calls_for_more = reader.mailbox.put(run)
+                reached += 1
+                if calls_for_more:
+                    attended += 1
+                    reader.attend(effects)
+            except Exception as error:
+                # No memory, say. The others are not to miss it, nor to get it twice because its sender tries again.
+                effects.failure = error
+        self.copies += run.messages * reached
+        effects.work += (reached >> 3) + attended
+
+    def go_on(self, effects: Effects, *, to_its_end: bool = False) -> None:
+        """Has the broadcast that is on its way reach the next readers, or all."""
+        while broadcast := self.broadcast:
+            begin, end = broadcast.at, broadcast.at + READERS_AT_ONCE
+            # Some may have closed since.
+            there = [reader for reader in broadcast.readers[begin:end] if self.readers.get(reader.id) is reader]
+            if end < len(broadcast.readers) and not to_its_end:
+                effects.later.append(broadcast)
+            broadcast.at = end
+            if end >= len(broadcast.readers):
+                self.broadcast = None
+            self._deliver_to_all(there, broadcast.sender, broadcast.run, effects)
+            if not to_its_end:
+                break
 
     def _send_to_master(self, sender: Client, run: Run, effects: Effects, is_next: bool) -> int:
         """A slave's messages, as many as the master has places for."""
@@ -185,7 +243,13 @@ class Channel:
                 sender.needs = stamped.data.find(b"\n") + 1
                 break
             sender.needs = 0
-            master.deliver(fitting, effects)
+            try:
+                master.deliver(fitting, effects)
+            except Exception as error:
+                if not accepted:
+                    raise
+                effects.failure = error
+                break
             if fitting.messages == run.messages:
                 return accepted + self._accept(sender, run, effects)
             # A read that waited may have made room for more.
@@ -203,7 +267,7 @@ class Channel:
             return self._accept(sender, run, effects)
         accepted, size = 0, len(run.data)
         while accepted < size:
-            if work is not None and effects.work >= work and accepted:
+            if (work is not None and effects.work >= work and accepted) or self.broadcast:
                 effects.is_unfinished = True
                 break
             effects.work += 1
@@ -217,6 +281,11 @@ class Channel:
                 if accepted:
                     break
                 raise
+            except Exception as error:
+                if not accepted:
+                    raise
+                effects.failure = error  # those before have arrived, and are not to be written again
+                break
             if message is not None:
                 self._accept(sender, Run(line, 1), effects)
             accepted += len(line)
@@ -245,6 +314,8 @@ class Channel:
 
     def is_writable(self, client: Client) -> bool:
         """Whether a write of this client would not wait."""
+        if client.writing:
+            return False
         master = self.listener
         if not client.route.to_master or master is None:
             return True

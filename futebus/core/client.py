@@ -3,13 +3,13 @@
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import BusError
+from .errors import Broken, BusError
 from .framing import Run, WriteBuffer
 from .kinds import ROUTES, Role
 from .mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from .channel import Channel
+    from .channel import Broadcast, Channel
 
 Token = object
 """What a caller names a waiting call by. The core only keeps it and hands it back."""
@@ -40,36 +40,57 @@ class Readiness(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A read or write that waits."""
+    """A read that waits."""
 
     token: Token
     client: "Client"
     since: int
     """When it began, in nanoseconds."""
     size: int
-    """How many bytes a read asked for."""
-    data: bytes
-    """What a write brought; empty for a read."""
+    """How many bytes it asked for."""
+
+
+class Write:
+    """A write that is not done yet: it waits for the master, for its next turn, or for an earlier write of the same client."""
+
+    __slots__ = ("client", "data", "is_counted", "may_wait", "since", "taken", "token")
+
+    def __init__(self, token: Token, client: "Client", since: int, data: bytes, taken: int, *, may_wait: bool) -> None:
+        self.token = token
+        self.client = client
+        self.since = since
+        """When it began, in nanoseconds."""
+        self.data = data
+        self.taken = taken
+        """How many bytes of `data` have been accepted."""
+        self.may_wait = may_wait
+        """Whether it waits for the master; else it ends when there is no place."""
+        self.is_counted = False
+        """Whether its bytes count as its user's: it came while the client had another write."""
 
 
 class Effects:
     """What else came of a call, made at `now`. False when nothing did."""
 
-    __slots__ = ("finished", "is_unfinished", "now", "ready", "work")
+    __slots__ = ("failure", "finished", "is_unfinished", "later", "now", "ready", "work")
 
     def __init__(self, now: int) -> None:
         self.now = now
         self.work = 0
         """What the call has cost so far, in about the time that one message to one client takes (2 µs)."""
         self.is_unfinished = False
-        """Whether a write took less than it could, so that others get their turn: what is left is to be written at once."""
+        """Whether a write took less than it could, so that others get their turn."""
+        self.later: list[Token | Channel | Broadcast] = []
+        """What is to be gone on with after others had their turn: see `Bus.go_on`."""
+        self.failure: Exception | None = None
+        """What has gone wrong inside with a call of somebody else, who is told `Broken`."""
         self.finished: list[tuple[Token, bytes | int | BusError]] = []
         """Waiting calls that have ended, in order: what a read got, how many bytes a write had accepted, or the error."""
         self.ready: list[Client] = []
         """Clients that became ready since they were armed by `Bus.poll`: whoever polls them must look again."""
 
     def __bool__(self) -> bool:
-        return bool(self.finished or self.ready)
+        return bool(self.finished or self.ready or self.later or self.failure)
 
 
 class Client:
@@ -81,7 +102,6 @@ class Client:
 
     __slots__ = (
         "access",
-        "blocked_write",
         "bulk",
         "channel",
         "dropped",
@@ -96,7 +116,9 @@ class Client:
         "role",
         "route",
         "sent",
+        "was_told_to_wait",
         "wbuf",
+        "writing",
     )
 
     def __init__(
@@ -123,7 +145,10 @@ class Client:
         # A client that does not read has a mailbox that stays empty.
         self.mailbox = Mailbox(limits.max_queue, limits.max_queue_bytes)
         self.reading: deque[Waiting] = deque()
-        self.blocked_write: Waiting | None = None
+        self.writing: deque[Write] = deque()
+        """Writes that are not done yet, the oldest first. Processes that share the description may have one each."""
+        self.was_told_to_wait = False
+        """Whether somebody was told that it is not writable because of these."""
         self.is_armed = False
         self.needs = 0
         """The size of the message that last found no place at the master; 0 once one was accepted."""
@@ -160,10 +185,16 @@ class Client:
 
     def _became_readable(self, effects: Effects) -> None:
         while self.reading and self.mailbox:
-            waiting = self.reading.popleft()
-            piece = self.take(waiting.size, effects.now)
-            assert piece is not None
-            effects.finished.append((waiting.token, piece))
+            waiting = self.reading[0]
+            answer: bytes | BusError | None
+            try:
+                answer = self.take(waiting.size, effects.now)
+            except Exception as error:
+                # No memory, say. The message stays for the next read, and nobody waits for ever.
+                effects.failure, answer = error, Broken()
+            assert answer is not None
+            effects.finished.append((waiting.token, answer))
+            self.reading.popleft()
         if self.mailbox:
             self.wake_poller(effects)
 

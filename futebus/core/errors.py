@@ -107,3 +107,9 @@ class ShuttingDown(BusError):
     """the bus is being unmounted."""
 
     errno = errno.ESHUTDOWN
+
+
+class Broken(BusError):
+    """something is wrong inside the bus, or there is no memory."""
+
+    errno = errno.EIO

@@ -12,6 +12,11 @@ MAX_NAME = 255
 MAX_CONTROLS = 65_536
 
 
+# Processes that write by one open file description have a write each that waits, and none of them is a client. So a user may have
+# so many bytes of them for each client that the user may have: thousands of processes at a shell, no gigabytes.
+SHARED_WRITE_BYTES = 65_536
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The bounds of one bus."""

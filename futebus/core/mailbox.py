@@ -9,20 +9,38 @@ from collections import deque
 from ._scan import end, lines
 from .framing import Run, length_of
 
+# Thousands of mailboxes that hold the same are cut at the same place, one after the other: so the last answers are kept.
 _last_cut: tuple[bytes, int, int, int] = b"", 0, 0, 0
+_last_count: tuple[bytes, int, int, int] = b"", 0, 0, 0
+
+CONTROL_BYTES = 4096
+"""How long a run of control messages gets: one of them alone in a run takes ten times its own size."""
 
 
 def _cut(data: bytes, begin: int, count: int) -> int:
-    """Where, in `data`, the first `count` messages behind `begin` end.
-
-    Thousands of mailboxes that hold the same are cut at the same place, one after the other: so the last answer is kept.
-    """
+    """Where, in `data`, the first `count` messages behind `begin` end."""
     global _last_cut
     last, last_begin, last_count, stop = _last_cut
     if last is not data or last_begin != begin or last_count != count:
         stop = end(data, begin, count)
         _last_cut = data, begin, count, stop
     return stop
+
+
+def _count(data: bytes, begin: int, stop: int) -> int:
+    """How many messages, none of them empty, there are in `data` from `begin` up to `stop`, where one ends."""
+    global _last_count
+    last, last_begin, last_stop, count = _last_count
+    if last is not data or last_begin != begin or last_stop != stop:
+        count, _ = lines(data, begin, stop)
+        _last_count = data, begin, stop, count
+    return count
+
+
+OWN_BYTES = 4096
+"""A message that is read in pieces keeps the run that it came in, unless it is shorter than this: then it is copied."""
+
+_JOINED_AT_ONCE = 1024
 
 
 class Mailbox:
@@ -32,7 +50,20 @@ class Mailbox:
     messages among them, which do not. rbuf is the rest of a message that a reader has begun.
     """
 
-    __slots__ = ("_begun", "_gone", "_max_messages", "_max_size", "_runs", "control_size", "controls", "messages", "rbuf", "size")
+    __slots__ = (
+        "_at",
+        "_begun",
+        "_end",
+        "_gone",
+        "_max_messages",
+        "_max_size",
+        "_message",
+        "_runs",
+        "control_size",
+        "controls",
+        "messages",
+        "size",
+    )
 
     def __init__(self, max_messages: int, max_size: int) -> None:
         self._max_messages = max_messages
@@ -44,16 +75,28 @@ class Mailbox:
         self.size = 0
         self.controls = 0
         self.control_size = 0
-        self.rbuf = b""
+        # rbuf: what lies in _message from _at up to _end. A reader that takes a long message in small pieces copies only these.
+        self._message = b""
+        self._at = self._end = 0
+
+    @property
+    def rbuf(self) -> bytes:
+        """The rest of the message that is being read."""
+        return self._message[self._at : self._end]
+
+    @property
+    def rbuf_size(self) -> int:
+        """How many bytes that is."""
+        return self._end - self._at
 
     def __bool__(self) -> bool:
         """Whether a read finds something."""
-        return bool(self._runs) or bool(self.rbuf)
+        return bool(self._runs) or self._end > 0
 
     @property
     def was_empty(self) -> bool:
         """Whether a read would have found nothing before the last `put`."""
-        return len(self._runs) == 1 and not self.rbuf
+        return len(self._runs) == 1 and not self._end
 
     @property
     def is_full(self) -> bool:
@@ -102,8 +145,12 @@ class Mailbox:
         return len(runs) == 1 or messages > self._max_messages or size > self._max_size
 
     def put_control(self, message: bytes) -> None:
-        """Adds a control message: in order with the others, counted apart."""
-        self._runs.append(Run(message, 0))
+        """Adds a control message: in order with the others, counted apart, in a run that counts no messages."""
+        runs = self._runs
+        if runs and not runs[-1].messages and len(runs[-1].data) < CONTROL_BYTES:
+            runs[-1] = Run(runs[-1].data + message, 0)
+        else:
+            runs.append(Run(message, 0))
         self.controls += 1
         self.control_size += len(message)
 
@@ -120,7 +167,7 @@ class Mailbox:
             surplus_size = self.size - self._max_size
             left = count - self._gone
             if left < self.messages and (surplus >= left or surplus_size >= len(data) - self._begun):
-                self._take_rest_of_run()
+                self._drop_up_to(len(data), left)
                 continue
             stop = self._begun
             if surplus > 0:
@@ -129,7 +176,7 @@ class Mailbox:
                 stop = data.find(b"\n", self._begun + surplus_size - 1) + 1
             if stop == len(data) and left == self.messages:
                 stop = data.rfind(b"\n", 0, -1) + 1
-            self._take_up_to(stop)
+            self._drop_up_to(stop, _count(data, self._begun, stop))
         return before - self.messages
 
     def read(self, size: int, bulk: bool) -> tuple[bytes, int] | None:
@@ -142,65 +189,105 @@ class Mailbox:
         Returns:
             The bytes, and how many messages left rlist for them; None when nothing waits.
         """
-        if self.rbuf:
-            piece = self.rbuf[:size]
-            self.rbuf = self.rbuf[size:]
+        if self._end:
+            stop = min(self._at + size, self._end)
+            piece = self._message[self._at : stop]
+            self._at = stop
+            if stop == self._end:
+                self._message = b""
+                self._at = self._end = 0
             return piece, 0
         if not self._runs:
             return None
         if bulk and (many := self._read_many(size)):
             return many
         data, count = self._runs[0]
-        is_last = count - self._gone <= 1  # of its run; a control message is alone in one
-        message = self._take_rest_of_run() if is_last else self._take_up_to(data.find(b"\n", self._begun) + 1)
-        if len(message) > size:
-            self.rbuf = message[size:]
-            message = message[:size]
-        return message, 1
+        begin = self._begun
+        stop = data.find(b"\n", begin) + 1
+        length = stop - begin
+        # First what needs memory: if there is none, the message stays where it is.
+        piece = data[begin : begin + min(size, length)]
+        message, at = (data, begin + size) if length > OWN_BYTES else (data[begin:stop], size)
+        if count:
+            self._drop_up_to(stop, 1)
+        else:
+            self._drop_controls_up_to(stop, 1)
+        if length > size:
+            self._message, self._at, self._end = message, at, at + length - size
+        return piece, 1
 
     def _read_many(self, size: int) -> tuple[bytes, int] | None:
         """As many whole messages as fit into `size` bytes, or None if the first alone does not."""
         pieces: list[bytes] = []
-        before = self.messages + self.controls
-        while self._runs:
-            data = self._runs[0].data
-            if len(data) - self._begun <= size:
-                piece = self._take_rest_of_run()
-            else:
-                stop = data.rfind(b"\n", self._begun, self._begun + size) + 1
-                if not stop:
-                    break
-                piece = self._take_up_to(stop)
-            pieces.append(piece)
-            size -= len(piece)
-            if not size:
+        begin, left = self._begun, size
+        messages, controls, control_size = -self._gone, 0, 0
+        part = b""
+        for data, count in self._runs:
+            length = len(data) - begin
+            if length > left:
+                part = data[begin : data.rfind(b"\n", begin, begin + left) + 1]
                 break
-        if not pieces:
+            pieces.append(data[begin:] if begin else data)
+            messages += count
+            if not count:
+                controls += pieces[-1].count(b"\n")
+                control_size += length
+            left -= length
+            begin = 0
+            if not left:
+                break
+        if not pieces and not part:
             return None
-        taken = before - self.messages - self.controls
-        return (pieces[0] if len(pieces) == 1 else b"".join(pieces)), taken
+        whole = len(pieces)
+        many = _joined([*pieces, part] if part else pieces)
+        # Only now, and with nothing in it that needs memory to speak of: what cannot be handed out stays.
+        if whole:
+            for _ in range(whole):
+                self._runs.popleft()
+            self.messages -= messages
+            self.size -= size - left - control_size
+            self.controls -= controls
+            self.control_size -= control_size
+            self._begun = self._gone = 0
+        else:
+            messages = 0
+        if part:
+            stop = self._begun + len(part)
+            if self._runs[0].messages:
+                some, _ = lines(part, 0, len(part))
+                self._drop_up_to(stop, some)
+                messages += some
+            else:
+                some = part.count(b"\n")
+                self._drop_controls_up_to(stop, some)
+                controls += some
+        return many, messages + controls
 
-    def _take_rest_of_run(self) -> bytes:
-        data, count = self._runs.popleft()
-        if not count:
-            self.controls -= 1
-            self.control_size -= len(data)
-            return data
-        rest = data[self._begun :]
-        self.messages -= count - self._gone
-        self.size -= len(rest)
-        self._begun = self._gone = 0
-        return rest
+    def _drop_up_to(self, stop: int, messages: int) -> None:
+        """Drops so many messages of the oldest run, those that end at or before its byte `stop`."""
+        self.messages -= messages
+        self.size -= stop - self._begun
+        if stop == len(self._runs[0].data):
+            self._runs.popleft()
+            self._begun = self._gone = 0
+        else:
+            self._begun = stop
+            self._gone += messages
 
-    def _take_up_to(self, stop: int) -> bytes:
-        """Takes the messages of the oldest run that end at or before its byte `stop`, where one ends."""
-        data, count = self._runs[0]
-        piece = data[self._begun : stop]
-        taken, _ = lines(data, self._begun, stop)
-        if self._gone + taken == count:
-            return self._take_rest_of_run()
+    def _drop_controls_up_to(self, stop: int, controls: int) -> None:
+        """The same of control messages."""
+        self.controls -= controls
+        self.control_size -= stop - self._begun
         self._begun = stop
-        self._gone += taken
-        self.messages -= taken
-        self.size -= len(piece)
-        return piece
+        if stop == len(self._runs[0].data):
+            self._runs.popleft()
+            self._begun = 0
+
+
+def _joined(pieces: list[bytes]) -> bytes:
+    """All of them in a row. Not at once if they are many: join() needs 80 bytes for each."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if len(pieces) <= _JOINED_AT_ONCE:
+        return b"".join(pieces)
+    return b"".join([b"".join(pieces[begin : begin + _JOINED_AT_ONCE]) for begin in range(0, len(pieces), _JOINED_AT_ONCE)])

@@ -1,5 +1,6 @@
-/* scan.c: counts newlines, and cuts at them. bytes.count does it a call of memchr for each, at eight times the cost, and this is what
- * the bus does with every byte that it carries. What a message is, and what follows from the count, is said in framing.py. */
+/* scan.c: counts newlines, cuts at them, and looks for NUL bytes. bytes.count does it a call of memchr for each, at eight times the
+ * cost, and this is what the bus does with every byte that it carries. What a message is, and what follows from the count, is said in
+ * framing.py. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -66,6 +67,22 @@ static PyObject *scan_end(PyObject *module, PyObject *const *args, Py_ssize_t co
     return PyLong_FromSsize_t(at - data);
 }
 
+static PyObject *scan_nul(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 1 || !PyObject_CheckBuffer(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "nul(data: bytes)");
+        return NULL;
+    }
+    Py_buffer view;
+    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const char *found = view.len ? memchr(view.buf, 0, (size_t)view.len) : NULL;
+    Py_ssize_t at = found ? found - (const char *)view.buf : -1;
+    PyBuffer_Release(&view);
+    return PyLong_FromSsize_t(at);
+}
+
 static PyObject *scan_split(PyObject *module, PyObject *data)
 {
     (void)module;
@@ -103,6 +120,7 @@ static PyMethodDef scan_methods[] = {
     {"lines", (PyCFunction)(void (*)(void))scan_lines, METH_FASTCALL,
      "lines(data, start, stop): how many whole, non-empty lines begin at data[start], up to the first empty one or stop, and where "
      "the last of them ends."},
+    {"nul", (PyCFunction)(void (*)(void))scan_nul, METH_FASTCALL, "nul(data): where the first NUL byte is; -1 if there is none."},
     {"end", (PyCFunction)(void (*)(void))scan_end, METH_FASTCALL,
      "end(data, start, count): where, in data, the first count lines end that begin at data[start]."},
     {"split", scan_split, METH_O,

@@ -113,7 +113,7 @@ _ROLES = {role: role.value for role in Role}
 
 def _client(name: bytes, client: Client, now: int) -> ClientStat:
     mailbox = client.mailbox
-    waiting = client.blocked_write or (client.reading[0] if client.reading else None)
+    waiting = client.writing[0] if client.writing else client.reading[0] if client.reading else None
     uid, _, pid = client.owner
     # By place, in the order above: names would cost half as much again.
     return ClientStat(
@@ -125,13 +125,13 @@ def _client(name: bytes, client: Client, now: int) -> ClientStat:
         *client.access,
         client.bulk,
         len(client.wbuf.partial),
-        len(mailbox.rbuf),
+        mailbox.rbuf_size,
         mailbox.messages + mailbox.controls,
         mailbox.size + mailbox.control_size,
         client.sent,
         client.received,
         client.dropped,
-        "" if waiting is None else "write" if waiting.data else "read",
+        "" if waiting is None else "write" if client.writing else "read",
         0 if waiting is None else now - waiting.since,
     )
 

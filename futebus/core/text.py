@@ -21,9 +21,15 @@ def _escape_character(character: str) -> str:
         return f"\\x{ord(character) - 0xDC00:02x}"
     if character.isprintable() and character != "\\":
         return character
-    if "\x80" <= character <= "\xff":  # Python would write it like a stray byte
-        return f"\\u{ord(character):04x}"
-    return character.encode("unicode_escape").decode("ascii")
+    if character in _SHORT:
+        return _SHORT[character]
+    number = ord(character)
+    # Not with the codec unicode_escape: that is a module which Python loads when it is first needed, and by then the daemon may
+    # be a user who cannot read it. From \x80 to \xff it would also look like a stray byte.
+    return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x1_0000 else f"\\U{number:08x}"
+
+
+_SHORT = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def size(count: int) -> str:

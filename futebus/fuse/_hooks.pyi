@@ -18,6 +18,7 @@ def install(
     read: Callable[[Request, int, int, int, int], bytes | int | None],
     write: Callable[[Request, int, bytes, int, int], int | None],
     interrupt: Callable[[Request], None],
+    inquire: Callable[[int], bytes | None],
 ) -> None:
     """Names the callables that serve the next session.
 
@@ -27,6 +28,7 @@ def install(
         write: the same with the bytes written in place of their number. Returns how many were accepted, a negative errno, or
             None and answers the request later.
         interrupt: gets a request that is to be answered later and whose caller got a signal.
+        inquire: gets a file handle. Returns what the ioctl(2) of `core.inquiry` tells of it; None if it is no channel.
 
     """
 
@@ -42,3 +44,19 @@ def prune(numbers: array[int], /) -> int:
     Returns:
         0, or an errno: Linux knows this from 6.18 on.
     """
+
+def lengthen(number: int, size: int, /) -> int:
+    """Has the kernel take a node for so many bytes long. Nobody may have it open: the kernel could wait for us meanwhile.
+
+    Returns:
+        0, or an errno.
+    """
+
+def watch_memory(told: Callable[[bool], None], /) -> None:
+    """Names who is told when memory gets short (True), and when it is so no more. While it is, writes get `EIO`."""
+
+def has_room(size: int, /) -> bool:
+    """Whether there is memory for so many bytes, beside a reserve. What is asked for adds up to the next look."""
+
+def listen(told: Callable[[bytes], None] | None, /) -> None:
+    """Names who gets what libfuse would print on stderr. None: it does print it."""

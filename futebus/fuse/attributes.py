@@ -1,7 +1,6 @@
 """What stat(2) tells: of the directory, of `_stat`, of a channel."""
 
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from pyfuse3 import EntryAttributes
 from futebus.core.bus import Bus
 
 from . import nodes
-from .nodes import Node
+from .nodes import Node, StatFile
 
 BLOCK, BULK_BLOCK = 4096, 128 * 1024
 """What C programs take for the size of their buffers: of a channel, and of one that is opened to read many messages at once."""
@@ -43,14 +42,12 @@ class Attributes:
         bus: the bus.
         root: its directory.
         is_shared: whether other users than its mounter can get in.
-        clock: tells the time, in nanoseconds since the epoch.
     """
 
-    def __init__(self, bus: Bus, root: Root, *, is_shared: bool, clock: Callable[[], int]) -> None:
+    def __init__(self, bus: Bus, root: Root, *, is_shared: bool) -> None:
         self._bus = bus
         self._root = root
         self._is_shared = is_shared
-        self._clock = clock
 
     def of_root(self) -> EntryAttributes:
         """Those of the directory."""
@@ -86,26 +83,30 @@ class Attributes:
         entry.st_ino = nodes.STAT
         entry.st_mode = _STAT_MODE
         entry.st_uid, entry.st_gid = self._root.uid, self._root.gid
-        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = self._clock()
+        # Of the bus: were it the time of each look, tar(1) would always find that the file has changed while it was read.
+        entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = self._bus.started_at
         entry.entry_timeout = entry.attr_timeout = 0
         return entry
 
-    def of_channel(self, node: Node) -> EntryAttributes:
-        """Those of a channel."""
-        channel = node.channel
+    def of(self, node: Node) -> EntryAttributes:
+        """Those of a channel or `_stat`."""
+        channel = node.file
+        if isinstance(channel, StatFile):
+            return self.of_stat()
         entry = EntryAttributes()
         entry.st_ino = channel.number
         entry.st_blksize = BULK_BLOCK if node.bulk else BLOCK
         entry.st_mode = stat.S_IFREG | channel.mode
         entry.st_nlink = int(channel.is_named)
         entry.st_uid, entry.st_gid = channel.uid, channel.gid
-        entry.st_size = 0
+        # Nobody sees this but who asks of its own descriptor: a look-up always leads to a node that nobody has open.
+        entry.st_size = nodes.OPEN_SIZE if node.writers else 0
         entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns = channel.atime, channel.mtime, channel.ctime
         entry.entry_timeout = entry.attr_timeout = 0
         return entry
 
     def of_entry(self, node: Node) -> EntryAttributes:
-        """Those of a channel as an entry of the directory: with its node id too, and st_ino in st_rdev (see hooks.c)."""
-        entry = self.of_channel(node)
-        entry.st_ino, entry.st_rdev = node.number, node.channel.number
+        """The same as an entry of the directory: with its node id too, and st_ino in st_rdev (see hooks.c)."""
+        entry = self.of(node)
+        entry.st_ino, entry.st_rdev = node.number, node.file.number
         return entry

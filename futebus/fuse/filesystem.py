@@ -39,11 +39,12 @@ from futebus.core.errors import BusError, Forbidden, NobodyReads, NoSuchName, To
 from futebus.core.kinds import Role
 from futebus.core.limits import MAX_NAME
 from futebus.core.text import escape
+from futebus.logs import tell, tell_error
 
 from . import _hooks, nodes
 from .attributes import BLOCK, Attributes, Root
 from .callers import may_open, owner
-from .nodes import AlreadyTaken, Nodes
+from .nodes import AlreadyTaken, Node, Nodes, StatFile
 from .turns import Insisted
 from .waiting import Calls, OpenChannel, OpenStat
 
@@ -58,7 +59,10 @@ MAX_STATS_PER_USER = 64
 MAX_LISTINGS_PER_USER = 1024
 """Open directories of one user other than root: with the most channels that a bus has by default, each holds 32 kB."""
 
-_LAST_FIXED = 2
+OPEN_BYTES = 8192
+"""What an open channel costs, when nothing waits in it; about twice that."""
+
+_FIRST_FILE = 2
 """The index of `_stat` in a listing: what comes behind it are channels."""
 
 _ACCESS = {
@@ -82,11 +86,11 @@ def answered(
         except FUSEError:
             raise
         except BusError as error:
-            if log.isEnabledFor(logging.DEBUG):
-                log.debug("%s: refused: %s", self._described(handler.__name__, args), error)
+            reason = str(error)
+            tell(log, logging.DEBUG, lambda: f"{self._described(handler.__name__, args)}: refused: {reason}")
             raise FUSEError(error.errno) from None
         except Exception:
-            log.exception("internal error in %s", self._described(handler.__name__, args))
+            tell_error(log, lambda: f"internal error in {self._described(handler.__name__, args)}")
             raise FUSEError(errno.EIO) from None
 
     return wrapper
@@ -125,14 +129,15 @@ class Directory(pyfuse3.Operations):
         self._bus = bus
         self._calls = calls
         self._root = Root(mode, uid, gid, bus.started_at, bus.started_at, bus.started_at)
-        self._attributes = Attributes(bus, self._root, is_shared=is_shared, clock=clock)
+        self._attributes = Attributes(bus, self._root, is_shared=is_shared)
         self._take_stat = take_stat
         self._clock = clock
         self._listings: dict[int, list[bytes]] = {}
         self._lister_of: dict[int, int] = {}
         """Which user has opened the directory."""
         self._next_listing = 1
-        self.nodes = Nodes(_hooks.prune)
+        self.nodes = Nodes(_hooks.prune, _hooks.lengthen)
+        self._stat_file = StatFile()
         self._insisted = Insisted()
 
     def _described(self, call: str, arguments: Sequence[object]) -> str:
@@ -144,8 +149,8 @@ class Directory(pyfuse3.Operations):
                 break
         else:
             number = arguments[0] if arguments else None
-            if isinstance(number, int) and (channel := self.nodes.channel_of(number)):
-                what = escape(channel.name) + ": "
+            if isinstance(number, int) and (file := self.nodes.file_of(number)):
+                what = escape(file.name) + ": "
         for argument in arguments:
             if isinstance(argument, RequestContext):
                 who = owner(argument)
@@ -156,23 +161,23 @@ class Directory(pyfuse3.Operations):
 
     @answered
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
+        # Not settled: the kernel asks on its way to a lock too, for the permission bits.
         return self._attributes_of(inode)
 
     def _attributes_of(self, inode: int) -> EntryAttributes:
         if inode == nodes.ROOT:
             return self._attributes.of_root()
-        if inode == nodes.STAT:
-            return self._attributes.of_stat()
-        return self._attributes.of_channel(self.nodes[inode])
+        return self._attributes.of(self.nodes[inode])
 
     @answered
     async def setattr(
         self, inode: InodeT, attr: EntryAttributes, fields: SetattrFields, fh: FileHandleT | None, ctx: RequestContext
     ) -> EntryAttributes:
         # The kernel checks whether the caller may do this (default_permissions). A size is not taken: `>` needs that it works.
-        if inode == nodes.STAT:
+        self.nodes.settle(ctx.pid)
+        file = self._root if inode == nodes.ROOT else self.nodes[inode].file
+        if isinstance(file, StatFile):
             raise FUSEError(errno.EPERM)
-        file = self._root if inode == nodes.ROOT else self.nodes[inode].channel
         # For an open file the kernel may go by an owner whom the channel had when it was opened.
         if ctx.uid not in (0, file.uid):
             # A write of anybody takes these bits away.
@@ -212,7 +217,7 @@ class Directory(pyfuse3.Operations):
         if name in (b".", b".."):
             return self._attributes.of_root()
         if name.removeprefix(b"+") == kinds.STAT:
-            return self._attributes.of_stat()
+            return self._attributes.of_entry(self.nodes.offer(self._stat_file, bulk=False, thread=ctx.pid))
         try:
             channel, bulk = self._bus.look_up(name)
         except NoSuchName as error:  # by far the commonest refusal: not worth a log line
@@ -226,6 +231,7 @@ class Directory(pyfuse3.Operations):
 
     @answered
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
+        self.nodes.settle(ctx.pid)
         if name.removeprefix(b"+") == kinds.STAT:
             raise FUSEError(errno.ENXIO)
         channel, _ = self._bus.look_up(name)
@@ -257,16 +263,14 @@ class Directory(pyfuse3.Operations):
         for index in range(start_id, len(listing)):
             name = listing[index]
             node = None
-            if index > _LAST_FIXED:
-                channel = self._bus.channels.get(name)
-                if channel is None:
-                    continue
-                node = self.nodes.offer(channel, bulk=False, thread=0)
-                entry = self._attributes.of_entry(node)
-            elif name == kinds.STAT:
-                entry = self._attributes.of_stat()
-            else:
+            if index < _FIRST_FILE:
                 entry = self._attributes.of_root()
+            else:
+                file = self._stat_file if index == _FIRST_FILE else self._bus.channels.get(name)
+                if file is None:
+                    continue
+                node = self.nodes.offer(file, bulk=False, thread=None)
+                entry = self._attributes.of_entry(node)
             if not pyfuse3.readdir_reply(token, name, entry, index + 1):
                 if node is not None:
                     self.nodes.forget(node.number, 1)
@@ -281,20 +285,27 @@ class Directory(pyfuse3.Operations):
     @answered
     async def open(self, inode: InodeT, flags: FlagT, ctx: RequestContext) -> FileInfo:
         access = _ACCESS[flags & os.O_ACCMODE]
-        if inode == nodes.STAT:
-            return self._open_stat(access, ctx)
         node = self.nodes[inode]
-        may_wait = access.writes and node.channel.kind.has_master
+        channel = node.file
+        if isinstance(channel, StatFile) and access.writes:
+            raise NobodyReads("_stat is read-only")
+        if not isinstance(channel, StatFile):  # what goes on can be seen all the same
+            _check_memory()
+            if channel.is_dead and self.nodes.send_back(ctx.pid):
+                # Its master has closed since it was looked up. There may be another, or ENOENT or ESPIPE is the answer.
+                raise FUSEError(errno.ESTALE)
         try:
-            self.nodes.open(node, ctx.pid, may_wait)
+            self.nodes.open(node, ctx.pid, access.writes)
         except AlreadyTaken:
             raise FUSEError(errno.ESTALE) from None
         try:
-            client, effects = self._bus.open(node.channel, access, owner(ctx), self._clock(), bulk=node.bulk)
+            if isinstance(channel, StatFile):
+                return self._open_stat(node, ctx)
+            client, effects = self._bus.open(channel, access, owner(ctx), self._clock(), bulk=node.bulk)
             with self._undoing(client, effects):
                 return _stream(self._calls.add(OpenChannel(client, node.number)))
         except BaseException:
-            self.nodes.close(node, may_wait)
+            self.nodes.close(node, access.writes)
             raise
 
     @contextmanager
@@ -308,11 +319,10 @@ class Directory(pyfuse3.Operations):
             raise
         self._calls.settle(effects)
 
-    def _open_stat(self, access: Access, ctx: RequestContext) -> FileInfo:
-        if access.writes:
-            raise NobodyReads("_stat is read-only")
+    def _open_stat(self, node: Node, ctx: RequestContext) -> FileInfo:
         self._look((file.uid for file in self._calls.stats), ctx, MAX_STATS_PER_USER, "_stat files")
-        file = OpenStat(f"\ninside: {', '.join(f'{count} {what}' for what, count in self.counts().items())}\n", ctx.uid)
+        counts = ", ".join(f"{count} {what}" for what, count in self.counts().items())
+        file = OpenStat(f"\ninside: {counts}\n", ctx.uid, node.number)
         self._take_stat(file)
         return FileInfo(fh=self._calls.add(file), direct_io=True, keep_cache=False)
 
@@ -326,25 +336,29 @@ class Directory(pyfuse3.Operations):
     async def create(
         self, parent_inode: InodeT, name: FileNameT, mode: ModeT, flags: FlagT, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
+        _check_memory()
         access = _ACCESS[flags & os.O_ACCMODE]
         self._check_overtaken(name, access, ctx)
         who = owner(ctx)
         if self._root.mode & stat.S_ISGID:
             who = who._replace(gid=self._root.gid)
+        if who.uid and self.nodes.held_by(who.uid) >= self._bus.limits.max_clients_per_user:
+            # They cost as much as open ones: by open(O_PATH) somebody is in them.
+            raise TooManyForUser("the user holds too many channels that are removed and closed")
         client, effects = self._bus.create(name, access, who, mode & _MODE_BITS, self._clock(), exclusive=bool(flags & os.O_EXCL))
         with self._undoing(client, effects):
             node = self.nodes.offer(client.channel, client.bulk, ctx.pid)
             try:
-                attributes = self._attributes.of_entry(node)
-                self.nodes.open(node, ctx.pid, client.may_wait)
+                self.nodes.open(node, ctx.pid, access.writes)
+                try:
+                    # The size that an open node has is in them.
+                    attributes = self._attributes.of_entry(node)
+                    return _stream(self._calls.add(OpenChannel(client, node.number))), attributes
+                except BaseException:
+                    self.nodes.close(node, access.writes)
+                    raise
             except BaseException:
                 self.nodes.forget(node.number, 1)
-                raise
-            try:
-                return _stream(self._calls.add(OpenChannel(client, node.number))), attributes
-            except BaseException:
-                self.nodes.forget(node.number, 1)
-                self.nodes.close(node, client.may_wait)
                 raise
 
     def _check_overtaken(self, name: bytes, access: Access, ctx: RequestContext) -> None:
@@ -354,15 +368,16 @@ class Directory(pyfuse3.Operations):
         except BusError:
             return
         if not may_open(ctx, channel, access):
-            log.debug("%s: refused: its permission bits", self._described("create", (name, ctx)))
+            tell(log, logging.DEBUG, lambda: f"{self._described('create', (name, ctx))}: refused: its permission bits")
             raise FUSEError(errno.EACCES)
 
     @answered
     async def release(self, fh: FileHandleT) -> None:
         file = self._calls[fh]
         self._insisted.do(partial(self._calls.remove, fh))
+        writes = isinstance(file, OpenChannel) and file.client.access.writes
+        self._insisted.do(partial(self.nodes.close, self.nodes[file.node], writes))
         if isinstance(file, OpenChannel):
-            self._insisted.do(partial(self.nodes.close, self.nodes[file.node], file.client.may_wait))
             channel = file.client.channel
             if channel.is_dead and file.client.role is Role.MASTER:
                 self.nodes.lose_name(channel)
@@ -413,9 +428,14 @@ class Directory(pyfuse3.Operations):
         self._refuse("link", new_name, ctx)
 
     def _refuse(self, call: str, name: bytes, ctx: RequestContext) -> Never:
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s: refused: a bus holds channels only", self._described(call, (name, ctx)))
+        tell(log, logging.DEBUG, lambda: f"{self._described(call, (name, ctx))}: refused: a bus holds channels only")
         raise FUSEError(errno.EPERM)
+
+
+def _check_memory() -> None:
+    """Refuses to open anything while there is none to spare."""
+    if not _hooks.has_room(OPEN_BYTES):
+        raise FUSEError(errno.EIO)
 
 
 def _stream(handle: int) -> FileInfo:

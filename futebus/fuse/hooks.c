@@ -12,6 +12,9 @@
  * - Opened channels become streams (FOPEN_STREAM: no file position, so no lock that a blocked reader would hold against
  *   writers of the same description) that need no FLUSH. libfuse's reply functions know no stream flag.
  * - Entries carry an st_ino of their own beside the node id.
+ * - ioctl(2) with a number of ours reaches a fourth callable, with the handle of the open file that it is about.
+ * - A READ that comes from the kernel's page cache (mmap, sendfile, readahead) is refused: nobody would be there to interrupt it.
+ * - Inodes can be made long (FUSE_NOTIFY_STORE), so that writes of one inode do not exclude each other.
  * - Runs of READ and WRITE requests are served without a pass through the event loop between them.
  *
  * All calls come from the one thread that runs pyfuse3's loop and holds the GIL.
@@ -23,12 +26,16 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fuse_log.h>
 #include <fuse_lowlevel.h>
 #include <linux/fuse.h>
 #include <malloc.h>
 #include <poll.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -38,6 +45,9 @@
 #endif
 #ifndef FOPEN_NOFLUSH
 #define FOPEN_NOFLUSH (1 << 5)
+#endif
+#ifndef FOPEN_PARALLEL_DIRECT_WRITES
+#define FOPEN_PARALLEL_DIRECT_WRITES (1 << 6)
 #endif
 
 /* Linux 6.18: asks the kernel to forget nodes that nobody has open, by their node ids. */
@@ -64,9 +74,105 @@ struct notify_prune {
 #define KEPT_FREE_BYTES (8 << 20)
 #define OWN_MAPPING_BYTES (2 << 20)
 
-static PyObject *on_read, *on_write, *on_interrupt;
+/* The number of our ioctl(2), of a file: see core/inquiry.py. */
+#define INQUIRY_BYTES 48
+#define INQUIRE _IOR(0xF5, 1, char[INQUIRY_BYTES])
+
+/* How many background requests (RELEASE is one) the kernel sends before one of them is answered. None of ours ever waits. */
+#define MAX_BACKGROUND 512
+
+/* How much memory must be had beside what is used, or writes and opens are refused: what has been accepted is then handed out
+ * with it, and what happens inside meanwhile goes on. It is looked for each time that so much has been taken. */
+#define RESERVE_BYTES (8 << 20)
+#define LARGE_PIECE_BYTES (1 << 20)
+#define SMALL_PIECE_BYTES 512
+#define LOOK_EVERY_BYTES (512 << 10)
+#define LOOK_AGAIN_NS 20000000 /* while there is none */
+
+/* What a write costs beside its bytes. */
+#define WRITE_BYTES 1024
+
+static PyObject *on_read, *on_write, *on_interrupt, *on_inquire;
 static int session_hooked;                       /* fuse_session_new was reached */
 static struct fuse_session *nonblocking_session; /* whose descriptor is non-blocking */
+static int is_cached_read;                       /* whether the READ that is being served fills the page cache */
+
+static int64_t nanoseconds_since(const struct timespec *begin)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)(now.tv_sec - begin->tv_sec) * 1000000000 + (now.tv_nsec - begin->tv_nsec);
+}
+
+/* ---------------------------------------------------------------------------------------------- memory */
+
+static PyObject *on_short;   /* told when memory gets short, and when it is so no more */
+static int is_short;
+static size_t taken = LOOK_EVERY_BYTES; /* since the last look */
+
+/* Whether the reserve could be had of what has been freed, and Python or malloc keep: half of it in large pieces, half in small
+ * ones. */
+static int have_freed(void)
+{
+    struct piece {
+        struct piece *next;
+    } *large = NULL, *small = NULL, *piece;
+    size_t had = 0;
+    while (had < RESERVE_BYTES / 2 && (piece = malloc(LARGE_PIECE_BYTES))) {
+        piece->next = large;
+        large = piece;
+        had += LARGE_PIECE_BYTES;
+    }
+    while (had >= RESERVE_BYTES / 2 && had < RESERVE_BYTES && (piece = PyObject_Malloc(SMALL_PIECE_BYTES))) {
+        piece->next = small;
+        small = piece;
+        had += SMALL_PIECE_BYTES;
+    }
+    while ((piece = large)) {
+        large = piece->next;
+        free(piece);
+    }
+    while ((piece = small)) {
+        small = piece->next;
+        PyObject_Free(piece);
+    }
+    return had >= RESERVE_BYTES;
+}
+
+/* Whether the reserve could be had. It is not touched, so it costs nothing but addresses, which is what RLIMIT_AS, RLIMIT_DATA
+ * and strict overcommitment go by. */
+static int have_reserve(void)
+{
+    static struct timespec looked;
+    void *mapped = mmap(NULL, RESERVE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped != MAP_FAILED) {
+        munmap(mapped, RESERVE_BYTES);
+        return 1;
+    }
+    /* This takes a while, and many may ask in vain. */
+    if (is_short && nanoseconds_since(&looked) < LOOK_AGAIN_NS)
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &looked);
+    return have_freed();
+}
+
+/* Whether there is memory for something of this size, and the reserve beside it. */
+static int has_room(size_t size)
+{
+    taken += size;
+    if (!is_short && taken < LOOK_EVERY_BYTES)
+        return 1;
+    taken = 0;
+    int was_short = is_short;
+    is_short = !have_reserve();
+    if (is_short != was_short && on_short) {
+        PyObject *result = PyObject_CallFunction(on_short, "O", is_short ? Py_True : Py_False);
+        if (!result)
+            PyErr_WriteUnraisable(on_short);
+        Py_XDECREF(result);
+    }
+    return !is_short;
+}
 
 /* ---------------------------------------------------------------------------------------------- requests */
 
@@ -75,8 +181,12 @@ typedef struct Request {
     fuse_req_t req;              /* NULL once answered */
     int is_parked;               /* the callable returned None: libfuse's interrupt function holds a reference */
     int is_interrupted;          /* already on the list below */
+    int failures;                /* how often the interrupt could not be delivered */
     struct Request *next;        /* list of interrupted requests */
 } Request;
+
+/* How often an error inside may keep an interrupt from being delivered. */
+#define MAX_FAILURES 100
 
 static PyTypeObject Request_type;
 static size_t requests_alive;
@@ -88,7 +198,7 @@ static Request *request_new(fuse_req_t req)
     if (self) {
         requests_alive++;
         self->req = req;
-        self->is_parked = self->is_interrupted = 0;
+        self->is_parked = self->is_interrupted = self->failures = 0;
         self->next = NULL;
     }
     return self;
@@ -212,18 +322,35 @@ static void note_interrupt(fuse_req_t req, void *data)
 
 static void deliver_interrupts(void)
 {
-    Request *self;
+    Request *self, *again = NULL, **again_tail = &again;
     while ((self = interrupted_head)) {
         interrupted_head = self->next;
         if (!interrupted_head)
             interrupted_tail = &interrupted_head;
-        if (self->req) { /* else it was answered in the meantime */
-            PyObject *result = PyObject_CallOneArg(on_interrupt, (PyObject *)self);
-            if (!result)
-                PyErr_WriteUnraisable(on_interrupt);
+        self->next = NULL;
+        PyObject *result = NULL;
+        if (!self->req || (result = PyObject_CallOneArg(on_interrupt, (PyObject *)self))) {
+            /* else it was answered in the meantime */
             Py_XDECREF(result);
+            Py_DECREF(self);
+            continue;
+        }
+        PyErr_WriteUnraisable(on_interrupt);
+        if (self->req && ++self->failures < MAX_FAILURES) {
+            /* The kernel says it once. It is tried again behind the next request: until then the caller waits on. */
+            *again_tail = self;
+            again_tail = &self->next;
+            continue;
+        }
+        if (self->req) { /* nobody may wait beyond the reach of signals for ever */
+            fuse_reply_err(request_take(self), EIO);
+            request_unpark(self);
         }
         Py_DECREF(self);
+    }
+    if (again) {
+        interrupted_head = again;
+        interrupted_tail = again_tail;
     }
 }
 
@@ -261,6 +388,13 @@ static void settle(Request *self, PyObject *callable, PyObject *answer)
 static void serve_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
     (void)ino;
+    if (is_cached_read) {
+        /* What a channel says is read once and belongs to who reads it: there is nothing that could be cached. And whoever
+         * waits for a page cannot be interrupted, holds the page's lock, and may be the kernel itself, one of whose few
+         * background requests this then is. EINVAL is what a file says that sendfile(2) is not for: programs then read(2). */
+        fuse_reply_err(req, EINVAL);
+        return;
+    }
     Request *self = request_new(req);
     if (!self) {
         PyErr_Clear();
@@ -276,15 +410,44 @@ static void serve_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t
                         struct fuse_file_info *fi)
 {
     (void)ino;
+    if (!has_room(size + WRITE_BYTES)) {
+        fuse_reply_err(req, EIO);
+        return;
+    }
     Request *self = request_new(req);
     if (!self) {
         PyErr_Clear();
-        fuse_reply_err(req, ENOMEM);
+        fuse_reply_err(req, EIO);
         return;
     }
     settle(self, on_write,
            PyObject_CallFunction(on_write, "OKy#Li", self, (unsigned long long)fi->fh, data, (Py_ssize_t)size,
                                  (long long)offset, fi->flags));
+}
+
+static void serve_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int number, void *argument, struct fuse_file_info *fi,
+                        unsigned flags, const void *data, size_t size, size_t room)
+{
+    (void)ino;
+    (void)argument;
+    (void)data;
+    (void)size;
+    if (number != INQUIRE || flags & FUSE_IOCTL_DIR || room < INQUIRY_BYTES) {
+        fuse_reply_err(req, ENOTTY);
+        return;
+    }
+    PyObject *answer = PyObject_CallFunction(on_inquire, "K", (unsigned long long)fi->fh);
+    Py_buffer view;
+    if (!answer || (answer != Py_None && PyObject_GetBuffer(answer, &view, PyBUF_CONTIG_RO) < 0)) {
+        PyErr_WriteUnraisable(on_inquire);
+        fuse_reply_err(req, EIO);
+    } else if (answer == Py_None) {
+        fuse_reply_err(req, ENOTTY);
+    } else {
+        fuse_reply_ioctl(req, 0, view.buf, (size_t)view.len);
+        PyBuffer_Release(&view);
+    }
+    Py_XDECREF(answer);
 }
 
 /* ---------------------------------------------------------------------------------------------- the session */
@@ -294,13 +457,16 @@ static void (*pyfuse3_init)(void *userdata, struct fuse_conn_info *conn);
 static void init_connection(void *userdata, struct fuse_conn_info *conn)
 {
     pyfuse3_init(userdata, conn);
-    /* Asynchronous reads (io_submit with O_DIRECT) count as background requests. A dozen that wait for a message would
+    /* Asynchronous reads (io_submit with O_DIRECT, readahead) count as background requests. So many of them that wait would
      * keep every RELEASE from being sent. */
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)
     fuse_unset_feature_flag(conn, FUSE_CAP_ASYNC_DIO);
+    fuse_unset_feature_flag(conn, FUSE_CAP_ASYNC_READ);
 #else
-    conn->want &= ~(unsigned)FUSE_CAP_ASYNC_DIO;
+    conn->want &= ~(unsigned)(FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ);
 #endif
+    conn->max_background = MAX_BACKGROUND;
+    conn->congestion_threshold = MAX_BACKGROUND;
 }
 
 /* pyfuse3's table with our functions in it. */
@@ -313,6 +479,7 @@ static const struct fuse_lowlevel_ops *hooked_operations(const struct fuse_lowle
     ours.init = init_connection;
     ours.read = serve_read;
     ours.write = serve_write;
+    ours.ioctl = serve_ioctl;
     /* Without write_buf libfuse takes requests with a plain read(2), not with two splices. */
     ours.write_buf = NULL;
     /* Absent, these are refused once and the kernel asks no more. */
@@ -324,6 +491,7 @@ static const struct fuse_lowlevel_ops *hooked_operations(const struct fuse_lowle
     ours.getxattr = NULL;
     ours.listxattr = NULL;
     ours.removexattr = NULL;
+    mallopt(M_ARENA_MAX, 1); /* one thread does it all; an arena for each would reserve 64 MB of addresses */
     mallopt(M_TRIM_THRESHOLD, KEPT_FREE_BYTES);
     mallopt(M_MMAP_THRESHOLD, OWN_MAPPING_BYTES);
     session_hooked = 1;
@@ -358,13 +526,6 @@ INTERPOSED struct fuse_session *fuse_session_new(struct fuse_args *args, const s
     return next(args, hooked_operations(op, op_size), sizeof(struct fuse_lowlevel_ops), userdata);
 }
 #endif
-
-static int64_t nanoseconds_since(const struct timespec *begin)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)(now.tv_sec - begin->tv_sec) * 1000000000 + (now.tv_nsec - begin->tv_nsec);
-}
 
 /* Waits a moment for the next request. Returns whether there is one. */
 static int linger(int fd)
@@ -408,6 +569,9 @@ INTERPOSED int fuse_session_receive_buf(struct fuse_session *se, struct fuse_buf
             return received;
         switch (((struct fuse_in_header *)buf->mem)->opcode) {
         case FUSE_READ:
+            /* The kernel names the owner of locks in each read(2), and has none to name when it reads for the page cache. */
+            is_cached_read = !(((struct fuse_read_in *)((struct fuse_in_header *)buf->mem + 1))->read_flags & FUSE_READ_LOCKOWNER);
+            /* fall through */
         case FUSE_WRITE:
         case FUSE_INTERRUPT:
             fuse_session_process_buf(se, buf);
@@ -457,7 +621,8 @@ INTERPOSED size_t fuse_add_direntry_plus(fuse_req_t req, char *buf, size_t size,
 /* pyfuse3's FileInfo(nonseekable=True) marks a channel: a stream. Anything else is as libfuse has it. */
 static struct fuse_open_out stream_open(const struct fuse_file_info *fi)
 {
-    return (struct fuse_open_out){.fh = fi->fh, .open_flags = FOPEN_DIRECT_IO | FOPEN_STREAM | FOPEN_NOFLUSH};
+    return (struct fuse_open_out){
+        .fh = fi->fh, .open_flags = FOPEN_DIRECT_IO | FOPEN_STREAM | FOPEN_NOFLUSH | FOPEN_PARALLEL_DIRECT_WRITES};
 }
 
 INTERPOSED int fuse_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
@@ -514,19 +679,21 @@ INTERPOSED int fuse_reply_create(fuse_req_t req, const struct fuse_entry_param *
 
 static PyObject *hooks_install(PyObject *module, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"read", "write", "interrupt", NULL};
-    PyObject *read, *write, *interrupt;
+    static char *names[] = {"read", "write", "interrupt", "inquire", NULL};
+    PyObject *read, *write, *interrupt, *inquire;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOO", names, &read, &write, &interrupt))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOO", names, &read, &write, &interrupt, &inquire))
         return NULL;
     session_hooked = 0;
     nonblocking_session = NULL;
     Py_INCREF(read);
     Py_INCREF(write);
     Py_INCREF(interrupt);
+    Py_INCREF(inquire);
     Py_XSETREF(on_read, read);
     Py_XSETREF(on_write, write);
     Py_XSETREF(on_interrupt, interrupt);
+    Py_XSETREF(on_inquire, inquire);
     Py_RETURN_NONE;
 }
 
@@ -563,12 +730,77 @@ static PyObject *hooks_prune(PyObject *module, PyObject *object)
     return PyLong_FromLong(error);
 }
 
+/* Sets an inode's size in the kernel: a byte is stored in its page cache at the end. That takes the lock of this page, which a
+ * READ for the page cache holds while it waits for us; so it is for inodes that nobody has open. */
+static PyObject *hooks_lengthen(PyObject *module, PyObject *args)
+{
+    unsigned long long number, size;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "KK", &number, &size))
+        return NULL;
+    if (!nonblocking_session)
+        return PyLong_FromLong(EAGAIN);
+    char byte = 0;
+    struct fuse_notify_store_out store = {.nodeid = number, .offset = size - 1, .size = 1};
+    struct fuse_out_header header = {.len = (uint32_t)(sizeof header + sizeof store + 1), .error = FUSE_NOTIFY_STORE};
+    struct iovec parts[] = {{&header, sizeof header}, {&store, sizeof store}, {&byte, 1}};
+    return PyLong_FromLong(writev(fuse_session_fd(nonblocking_session), parts, 3) < 0 ? errno : 0);
+}
+
+static PyObject *on_words; /* gets what libfuse has to say */
+
+static void note_words(enum fuse_log_level level, const char *format, va_list arguments)
+{
+    char words[1024];
+    (void)level;
+    vsnprintf(words, sizeof words, format, arguments);
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *result = on_words ? PyObject_CallFunction(on_words, "y", words) : NULL;
+    if (!result && PyErr_Occurred())
+        PyErr_WriteUnraisable(on_words);
+    Py_XDECREF(result);
+    PyErr_Restore(type, value, traceback);
+    PyGILState_Release(state);
+}
+
+static PyObject *hooks_listen(PyObject *module, PyObject *callable)
+{
+    (void)module;
+    fuse_set_log_func(callable == Py_None ? NULL : note_words);
+    Py_INCREF(callable);
+    Py_XSETREF(on_words, callable);
+    Py_RETURN_NONE;
+}
+
+static PyObject *hooks_watch_memory(PyObject *module, PyObject *callable)
+{
+    (void)module;
+    Py_INCREF(callable);
+    Py_XSETREF(on_short, callable);
+    Py_RETURN_NONE;
+}
+
+static PyObject *hooks_has_room(PyObject *module, PyObject *number)
+{
+    (void)module;
+    size_t size = PyLong_AsSize_t(number);
+    if (PyErr_Occurred())
+        return NULL;
+    return PyBool_FromLong(has_room(size));
+}
+
 static PyMethodDef hooks_methods[] = {
     {"install", (PyCFunction)(void (*)(void))hooks_install, METH_VARARGS | METH_KEYWORDS,
-     "install(*, read, write, interrupt): the callables that serve the next session."},
+     "install(*, read, write, interrupt, inquire): the callables that serve the next session."},
+    {"lengthen", hooks_lengthen, METH_VARARGS, "lengthen(number, size): sets the size of an inode that nobody has open. An errno."},
     {"reached", hooks_reached, METH_NOARGS, "Whether the session made since install() goes through the hooks."},
     {"prune", hooks_prune, METH_O,
      "Asks the kernel to forget nodes, given as an array of 64-bit numbers. Returns 0 or an errno."},
+    {"listen", hooks_listen, METH_O, "Names who gets what libfuse would print on stderr, or None: it prints it."},
+    {"watch_memory", hooks_watch_memory, METH_O, "Names who is told when memory gets short, and when it is so no more."},
+    {"has_room", hooks_has_room, METH_O, "Whether there is memory for so many bytes, beside a reserve."},
     {"requests", hooks_requests, METH_NOARGS, "How many Requests there are: those that wait, if nothing is left over."},
     {NULL, NULL, 0, NULL},
 };

@@ -6,19 +6,21 @@ import math
 import os
 import signal
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import trio
 
-from futebus.commands import ending_signals
+from futebus.commands import Endings
 from futebus.core.bus import Bus
-from futebus.core.text import counted
+from futebus.core.text import counted, printable
+from futebus.logs import rehearse, tell
 from futebus.service import ServiceManager
 
-from .mountpoint import MountError, mounted_on, wait_unmounted
+from .mountpoint import FUSE_TYPE, LOOKS, BusLost, Mount, MountError, held, mounted_on, take_away, wait_unmounted
 from .options import Options
 from .privilege import Unmounter, User, become, mounting_for
 
@@ -46,6 +48,15 @@ GC_THRESHOLDS = 5000, 5, 1000
 """When Python looks for garbage that refers to itself, of which there is hardly any here: the young objects often, which takes
 a millisecond, all of them hardly ever. With thousands of clients and their queues that takes 50."""
 
+DESCRIPTORS = 24
+"""How many a bus needs, however many clients it has: a dozen all the time, and some for a moment."""
+
+STACK_BYTES = 256 * 1024
+"""Of each thread. There are two, which do next to nothing; by default each would take 8 MB of what `ulimit -v` allows."""
+
+LAST_LOOK = 0.5
+"""Seconds that an unmount has to be complete once the connection to the kernel is gone. A mount that is there then is dead."""
+
 GRACE = 1.0
 """Seconds that clients have, when the bus goes down, to read what waits for them and to close."""
 
@@ -65,8 +76,13 @@ class Mounted:
         self._options = options
         self._on_ready = on_ready
         self._manager = manager
+        self._mount: Mount | None = None
         self._unmounter: Unmounter | None = None
         self._failure: str | None = "libfuse and the kernel do not agree"
+        self._is_open = False
+        """Whether there is a session to close."""
+        self._is_lost = False
+        """Whether the connection to the kernel was cut, and nobody has unmounted the bus."""
         self._bus = Bus(options.limits, bulk=options.bulk, now=time.time_ns())
         self._turns = Turns()
         self._calls = Calls(self._bus, self._turns)
@@ -80,73 +96,141 @@ class Mounted:
             take_stat=Snapshots(self._bus, self._turns, mountpoint).take,
         )
         self._is_idle = trio.Event()
-        self._signals = ending_signals()
 
     def serve(self) -> None:
         """Mounts the bus and serves it until it is unmounted or told to end.
 
         Raises:
             MountError: it cannot be mounted.
+            BusLost: it was, and is gone though nobody has unmounted it.
         """
         gc.set_threshold(*GC_THRESHOLDS)
-        # Signals that arrive from here on are for the loop, and wait for it.
-        with _blocked(self._signals):
-            self._mount()
-            try:
-                if self._options.has_unmounter:
-                    self._start_unmounter()
-                if self._options.user:
-                    self._give_up_root(self._options.user)
+        threading.stack_size(STACK_BYTES)
+        self._check_descriptors()
+        if not _hooks.has_room(0):
+            raise MountError(f"cannot mount on {self._mountpoint}: there is too little memory (ulimit -v)")
+        _hooks.watch_memory(_tell_of_memory)
+        self._endings = Endings()
+        # While the bus is mounted and unmounted they wait: libfuse and what it runs know nothing of signals.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._endings.numbers)
+        try:
+            self._mount_it()
+            # From now on clients wait for us, and nobody who reads stderr may keep us.
+            _hooks.listen(_tell_of_libfuse)
+            if self._options.has_unmounter:
+                self._start_unmounter()
+            if self._options.user:
+                self._give_up_root(self._options.user)
+            with _unblocked(self._endings.numbers):
                 trio.run(self._run)
-            finally:
-                if self._unmounter:
-                    self._unmounter.unmount()
-                with _captured_stderr():  # libfuse complains when somebody else has unmounted it
-                    pyfuse3.close()
-        if self._failure:
+        finally:
+            self._unmount()
+            self._endings.forget()
+        if self._is_lost:
+            raise BusLost(
+                "the connection to the kernel was cut (umount -f, or it was aborted): the bus is gone, with all that waited in it"
+            )
+        if self._failure and self._endings.first is None:
             raise MountError(f"cannot mount on {self._mountpoint}: {self._failure}")
 
-    def _mount(self) -> None:
-        _hooks.install(read=self._calls.read, write=self._calls.write, interrupt=self._calls.interrupt)
-        user = self._options.user
-        with _captured_stderr() as words, mounting_for(user) if user else nullcontext():
+    def _check_descriptors(self) -> None:
+        """Sees to it that there will be enough: without them nothing could be unmounted either."""
+        with ExitStack() as opened:
             try:
-                pyfuse3.init(self._directory, self._mountpoint, self._options.for_libfuse())
+                for _ in range(DESCRIPTORS):
+                    opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            except OSError as error:
+                raise MountError(
+                    f"cannot mount on {self._mountpoint}: {DESCRIPTORS} file descriptors are needed (ulimit -n): {error.strerror}"
+                ) from None
+
+    def _mount_it(self) -> None:
+        _hooks.install(
+            read=self._calls.read, write=self._calls.write, interrupt=self._calls.interrupt, inquire=self._calls.inquire
+        )
+        user = self._options.user
+        with ExitStack() as inside:
+            # Others than root have fusermount3 mount it, which takes care of the path by itself.
+            path = inside.enter_context(held(self._mountpoint)) if os.geteuid() == 0 else self._mountpoint
+            words = inside.enter_context(_captured_stderr())
+            if user:
+                inside.enter_context(mounting_for(user))
+            try:
+                pyfuse3.init(self._directory, path, self._options.for_libfuse())
             except RuntimeError as error:
-                reason = words() or str(error)
+                reason = words().replace(f"{path}:", f"{self._mountpoint}:") or str(error)
                 raise MountError(f"cannot mount on {self._mountpoint}: {reason}") from None
+            self._is_open = True
+            for _ in range(LOOKS):
+                self._mount = mounted_on(self._mountpoint if path == self._mountpoint else str(Path(path).readlink()))
+                if self._mount and self._mount.type == FUSE_TYPE:
+                    break
+                self._mount = None
         if not _hooks.reached():
-            pyfuse3.close()
             raise MountError(
                 f"this libfuse ({_hooks.RUNNING}, built with {_hooks.BUILT_WITH}) does not let futebus see signals to blocked "
-                "clients; libfuse 3.10 to 3.18 with pyfuse3 3.5 do"
+                "clients; libfuse 3.10 to 3.19 with pyfuse3 3.5 do"
             )
+        if self._mount is None:
+            raise MountError(f"cannot mount on {self._mountpoint}: somebody has unmounted it at once")
+
+    def _unmount(self) -> None:
+        """Leaves nothing behind, whatever has happened before."""
+        if not self._is_open:
+            return
+        with ExitStack() as aside:
+            with suppress(OSError):
+                aside.enter_context(_captured_stderr())  # libfuse complains when somebody else has unmounted it
+            aside.callback(pyfuse3.close)
+            _hooks.listen(None)
+            # Others than root leave it to libfuse; but a mount whose connection was cut it takes for none of its own.
+            if self._unmounter:
+                self._unmounter.unmount()
+            elif self._mount and (os.geteuid() == 0 or self._is_lost) and (wrong := take_away(self._mount)):
+                log.error("the mount is left: %s", wrong)
 
     def _start_unmounter(self) -> None:
-        mount = mounted_on(self._mountpoint)
-        if mount is None:
-            raise MountError(f"cannot mount on {self._mountpoint}: somebody has unmounted it at once")
+        assert self._mount
         try:
-            self._unmounter = Unmounter(mount)
+            self._unmounter = Unmounter(self._mount)
         except OSError as error:
             raise MountError(f"cannot start the process that unmounts the bus: {error.strerror}") from None
 
     def _give_up_root(self, user: User) -> None:
+        rehearse()  # the user may not be able to read Python's library
         try:
             become(user)
         except OSError as error:
             raise MountError(f"cannot become user {user.name}: {error.strerror}") from None
 
     async def _run(self) -> None:
+        assert self._endings
+        try:
+            await self._serve_all()
+        finally:
+            # Now, and in all threads: while trio ends, a signal would find its loop half gone.
+            self._endings.forget()
+        if not self._is_lost:
+            log.info("the bus is gone")
+
+    async def _serve_all(self) -> None:
         async with trio.open_nursery() as tasks:
-            await tasks.start(self._watch_signals)
+            tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_mount)
             tasks.start_soon(self._turns.run)
             tasks.start_soon(self._announce)
             # No handler ever waits, so one task serves all requests.
             await pyfuse3.main(min_tasks=1, max_tasks=1)
+            if self._failure is None and not self._bus.is_shutting_down:
+                await self._look_why()
             tasks.cancel_scope.cancel()
-        log.info("the bus is gone")
+
+    async def _look_why(self) -> None:
+        """The kernel has cut the connection: because the bus was unmounted, or not."""
+        assert self._mount
+        with trio.move_on_after(LAST_LOOK) as looking:
+            await wait_unmounted(self._mount.device)
+        self._is_lost = looking.cancelled_caught
 
     async def _announce(self) -> None:
         """Says that the bus is there once it has answered a request, and then how it goes."""
@@ -171,36 +255,40 @@ class Mounted:
         while not self._bus.is_shutting_down:
             now = f"STATUS={counted(len(self._bus.clients), 'client')}, {counted(len(self._bus.channels), 'channel')}"
             if now != status:
-                words.append(now)
+                words = [*(word for word in words if word != status), now]
                 status = now
-            if self._manager.watchdog:
+            if self._manager.watchdog and "WATCHDOG=1" not in words:
                 words.append("WATCHDOG=1")
-            if words:
-                self._manager.tell(*words)
+            # Clients wait meanwhile. What it does not take now is said again.
+            if words and self._manager.tell(*words, patience=0):
                 words = []
             await trio.sleep(min(REPORT_INTERVAL, (self._manager.watchdog or math.inf) / 2))
 
     # ------------------------------------------------------------------------------------------ the end
 
-    async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
-        with trio.open_signal_receiver(*self._signals) as signals:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._signals)
-            task_status.started()
-            async for number in signals:
-                log.info("%s, shutting down", signal.Signals(number).name)
-                await self._shut_down()
-                return
+    async def _watch_signals(self) -> None:
+        has_come = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def wake() -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(has_come.set)
+
+        self._endings.on_first(wake)
+        await has_come.wait()
+        assert self._endings.first
+        log.info("%s, shutting down", self._endings.first.name)
+        await self._shut_down()
 
     async def _watch_mount(self) -> None:
-        mount = mounted_on(self._mountpoint)
-        if mount is not None:
-            await wait_unmounted(mount.device)
-            log.info("unmounted, shutting down")
+        assert self._mount
+        await wait_unmounted(self._mount.device)
+        log.info("unmounted, shutting down")
         await self._shut_down()
 
     async def _shut_down(self) -> None:
         """Ends what waits, gives readers time to take what is theirs, then ends the loop."""
-        self._manager.tell("STOPPING=1", "STATUS=Going down")
+        self._manager.tell("STOPPING=1", "STATUS=Going down", patience=0)
         self._calls.on_last_close = self._is_idle.set
         self._calls.settle(self._bus.shut_down(time.time_ns()))
         if self._bus.clients:
@@ -212,30 +300,45 @@ class Mounted:
         pyfuse3.terminate()
 
 
+def _tell_of_memory(is_short: bool) -> None:
+    if is_short:
+        log.error("there is no memory for more: writes and opens are refused until something has been read")
+    else:
+        log.warning("there is memory for more again")
+
+
+def _tell_of_libfuse(words: bytes) -> None:
+    tell(log, logging.WARNING, lambda: f"libfuse: {printable(words.decode(errors='replace').strip())}")
+
+
 @contextmanager
-def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+def _unblocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
 
 @contextmanager
 def _captured_stderr() -> Iterator[Callable[[], str]]:
     """Keeps what libfuse and fusermount3 say on stderr, to be made part of one message."""
-    with tempfile.TemporaryFile() as file:
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+    file = os.memfd_create("stderr")
+    try:
 
         def words() -> str:
-            file.seek(0)
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            os.lseek(file, 0, os.SEEK_SET)
+            lines = os.read(file, 65_536).decode("utf-8", "replace").splitlines()
             return "; ".join(line.strip() for line in lines if line.strip())
 
-        sys.stderr.flush()
         saved = os.dup(2)
-        os.dup2(file.fileno(), 2)
+        os.dup2(file, 2)
         try:
             yield words
         finally:
             os.dup2(saved, 2)
             os.close(saved)
+    finally:
+        os.close(file)

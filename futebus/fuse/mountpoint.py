@@ -1,14 +1,18 @@
-"""The directory that a bus is mounted on: is it there, is it free, is it still mounted.
+"""The directory that a bus is mounted on: is it there, is it free, is it still mounted; and how it is unmounted.
 
-A hung file system hangs whoever touches it, so everything that can be is read from the kernel's mount table instead.
+Root does nothing by a path: somebody else may own a directory of it, and move what it leads to between two looks. A hung file
+system hangs whoever touches it, so everything that can be is read from the kernel's mount table instead.
 """
 
+import contextlib
+import ctypes
 import logging
 import os
 import re
 import select
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,14 +20,24 @@ import trio
 
 log = logging.getLogger(__name__)
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_MNT_DETACH = 2  # sys/mount.h
+
 FUSE_TYPE = "fuse.futebus"
 _TABLE = Path("/proc/self/mountinfo")
+LOOKS = 10
+"""How often a mount is looked for: whoever owns a directory above it can move it."""
+
 _PATIENCE = 5.0
 """Seconds for a mounted file system to answer before it counts as hung."""
 
 
 class MountError(Exception):
     """The bus cannot be mounted here. The text is for people."""
+
+
+class BusLost(Exception):
+    """The bus is gone though nobody has unmounted it. The text is for people."""
 
 
 class Mount(NamedTuple):
@@ -105,10 +119,71 @@ def _clear(path: str, mount: Mount) -> None:
     if mount.type != FUSE_TYPE:
         raise MountError(f"{path}: a dead {mount.type} is mounted here; unmount it first (fusermount3 -u)")
     log.warning("%s: taking over the mount of a futebus that is dead", path)
-    command = ["umount", "-l", path] if os.geteuid() == 0 else ["fusermount3", "-u", "-z", path]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise MountError(f"{path}: a dead futebus is mounted here, and: {done.stderr.strip()}")
+    if error := take_away(mount):
+        raise MountError(f"{path}: a dead futebus is mounted here, and: {error}")
+
+
+def take_away(mount: Mount) -> str:
+    """Unmounts exactly this mount, whoever uses it, as root or as the user who mounted it. Returns what is wrong.
+
+    Others than root have fusermount3 do it, by the path: it looks whose the mount is that it finds.
+    """
+    if os.geteuid() == 0:
+        for _ in range(LOOKS):
+            here = next((each for each in mounts() if (each.id, each.device) == (mount.id, mount.device)), None)
+            if here is None or unmount(here):  # by the path that it has now
+                return ""
+        return "it cannot be reached by its path"
+    try:
+        ran = subprocess.run(["fusermount3", "-u", "-z", mount.path], check=False, capture_output=True, text=True)
+    except OSError as error:
+        return f"fusermount3: {error.strerror}"
+    return ran.stderr.strip() if ran.returncode else ""
+
+
+def unmount(mount: Mount) -> bool:
+    """Unmounts exactly this mount, whoever uses it, and no other that has come into its place.
+
+    The path may lead elsewhere by now: whoever owns a directory of it can move it. So what it leads to is looked at first, and
+    then that is unmounted and not the path.
+
+    Returns:
+        Whether it was there.
+    """
+    try:
+        directory = os.open(mount.path, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        words = Path(f"/proc/self/fdinfo/{directory}").read_text().split()
+        if int(words[words.index("mnt_id:") + 1]) != mount.id:
+            return False
+        return bool(_libc.umount2(f"/proc/self/fd/{directory}".encode(), _MNT_DETACH) == 0)
+    finally:
+        os.close(directory)
+
+
+@contextlib.contextmanager
+def held(path: str) -> Iterator[str]:
+    """A name for a directory that goes on meaning it, whatever becomes of the path.
+
+    Args:
+        path: absolute; no part of it is a symbolic link, or it is not what `prepare` has looked at.
+
+    Raises:
+        MountError: it is not there any more.
+    """
+    directory = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    try:
+        for name in filter(None, path.split("/")):
+            below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        yield f"/proc/self/fd/{directory}"
+    except OSError as error:
+        raise MountError(f"cannot mount on {path}: {error.strerror}") from None
+    finally:
+        os.close(directory)
 
 
 def _is_dead(path: str, mount: Mount) -> bool:

@@ -1,10 +1,14 @@
-"""Node ids: a slave that writes gets a kernel inode of its own.
+"""Node ids: whoever opens a channel gets a kernel inode that nobody has open, and who writes has it alone.
 
-A write holds its inode's lock in the kernel for as long as it is in user space, and `rm` and `open(O_TRUNC)` take that lock
-too, beyond the reach of signals. Were a channel one inode, one slave that waits for the master would stop all other writers and
-whoever wants to remove the channel. So such a slave gets a node id that no other one has: a look-up is answered with one that
-can still be had. Nobody else ever waits in a write (reading takes no lock), so all others share: were each open to have a node
-of its own, a thousand processes that open a channel at once would invalidate each other's look-ups without end.
+A write holds its inode's lock in the kernel for as long as it is in user space, and `rm`, `open(O_TRUNC)` and `chmod` take that
+lock too, beyond the reach of signals; `rm` with the whole directory in its hands. Were a channel one inode, one slave that
+waits for the master would stop the master itself, all other writers, and whoever wants to remove anything. So a look-up is
+answered with a node that nobody has open. Two who have found the same one at once can both have it if they only read, which
+takes no lock. Otherwise the second is told to look again (`ESTALE`, which the kernel does by itself), and so is the first if
+somebody else has found the node and not said yet what for: it may be an `rm` that is about to take the lock.
+
+Processes that write by one open file description (`{ a & b & } > U_jobs`) share its inode. They can do so at the same time if the
+inode is longer than what they write: see `OPEN_SIZE`.
 """
 
 import errno
@@ -24,32 +28,56 @@ _FIRST = 1 << 32
 """Node ids of channels begin here, so that none is ever mistaken for the number of a channel."""
 
 
-_SENT_BACK_MAX = 4096
-"""How many threads are remembered: each comes back at once or, if it was killed, never."""
+FOREIGN = 0
+"""What the kernel calls all threads of PID namespaces that the daemon knows nothing of."""
+
+_THREADS_MAX = 4096
+"""How many threads are remembered that were sent back, or have looked up a name: each comes soon or, if it was killed, never."""
+
+OPEN_SIZE = 1 << 20
+"""Bytes that the kernel takes an open file for. It lets a write exclude all others of its inode if that goes past the end, and no
+write(2) reaches the bus in pieces longer than this. Before the end it asks us when somebody wants pages of the file, sendfile(2)
+say, and learns that they cannot be had; behind the end it says that the file has ended."""
 
 _USELESS_MIN = 32
 """How many nodes of channels without a name are left to the kernel before it is asked to forget them."""
 
+_ASKED_AT_ONCE = 256
+"""How many it is asked to forget at once, at most: a tenth of a millisecond's worth."""
+
 
 class AlreadyTaken(Exception):
-    """Another slave writes by this node since it was looked up: the kernel must look the name up again (`ESTALE`)."""
+    """Somebody else has found this node too: the kernel must look the name up again (`ESTALE`)."""
+
+
+class StatFile:
+    """`_stat`, as far as it is like a channel here. Who has it open has an inode of it too, with a size: see `Nodes.open`."""
+
+    name = b"_stat"
+    number = STAT
+    creator = 0
+    is_named = True
 
 
 class Node:
-    """What the kernel knows by one node id: a channel, and how it will be read when it is opened."""
+    """What the kernel knows by one node id: a channel or `_stat`, and how it will be read when it is opened."""
 
-    __slots__ = ("bulk", "channel", "lookups", "number", "opens", "writers")
+    __slots__ = ("bulk", "file", "lookups", "number", "opens", "seekers", "was_refused", "writers")
 
-    def __init__(self, number: int, channel: Channel, bulk: bool) -> None:
+    def __init__(self, number: int, file: Channel | StatFile, bulk: bool) -> None:
         self.number = number
-        self.channel = channel
+        self.file = file
         self.bulk = bulk
         self.lookups = 0
         """How often it was handed to the kernel, less how often the kernel forgot it."""
         self.opens = 0
         """Open file descriptions."""
         self.writers = 0
-        """Those among them that may come to wait in a write: one, but for /dev/fd."""
+        """Those among them that write: one, but for /dev/fd."""
+        self.was_refused = False
+        """Whether a FOREIGN thread was told to look again: it comes again if it cannot."""
+        self.seekers: set[int] = set()
+        """Threads that have found it by its name and not said yet what for."""
 
 
 class Nodes:
@@ -57,87 +85,130 @@ class Nodes:
 
     Args:
         ask: asks the kernel to forget nodes, and returns an errno: see `_hooks.prune`.
+        lengthen: sets a node's size in the kernel, and returns an errno: see `_hooks.lengthen`.
     """
 
-    def __init__(self, ask: "Callable[[array[int]], int]") -> None:
+    def __init__(self, ask: "Callable[[array[int]], int]", lengthen: Callable[[int, int], int]) -> None:
         self._nodes: dict[int, Node] = {}
         self._spare: dict[tuple[int, bool], Node] = {}
         self._numbers: Iterator[int] = itertools.count(_FIRST)
         self._sent_back: dict[int, None] = {}
         """Threads that were told to look again, the oldest first."""
+        self._sought: dict[int, Node] = {}
+        """What threads have found and not said yet what for, the oldest first."""
         self._of: dict[int, dict[int, Node]] = {}
         """By the numbers of channels."""
-        self._useless: dict[int, bool] = {}
+        self._useless: dict[int, Node] = {}
         """Nodes of channels without a name that nobody has open. The kernel keeps the last node that it knew by a name for as
-        long as memory is plenty, and with it we the channel: with names that are used once, such as `U_answers.1234`, for ever.
-        True for those that it was asked to forget, and has not yet."""
-        self._asked = 0
-        """How many these are."""
+        long as memory is plenty, and with it we the channel: with names that are used once, `U_answers.1234` say, for ever."""
+        self._asked: dict[int, Node] = {}
+        """Those among them that it was asked to forget and has not yet, the one that was asked for longest ago first. Somebody
+        may be in them by open(O_PATH)."""
+        self._held_by: dict[int, int] = {}
+        """How many these are of each user's channels."""
         self._ask = ask
+        self._lengthen = lengthen
         self._can_prune = True
 
     def __len__(self) -> int:
         """How many nodes the kernel knows, the directory and `_stat` not among them."""
-        return len(self._nodes)
+        return len(self._nodes) - len(self._of.get(STAT, ()))
 
-    def channel_of(self, number: int) -> Channel | None:
-        """The channel that a node is of, if the kernel knows such a node."""
+    def file_of(self, number: int) -> Channel | StatFile | None:
+        """The channel that a node is of, or `_stat`, if the kernel knows such a node."""
         node = self._nodes.get(number)
-        return node.channel if node else None
+        return node.file if node else None
 
     def __getitem__(self, number: int) -> Node:
         return self._nodes[number]
 
-    def offer(self, channel: Channel, bulk: bool, thread: int) -> Node:
-        """The node to answer a look-up with: one by which no slave writes. Counts as a look-up.
+    def offer(self, file: Channel | StatFile, bulk: bool, thread: int | None) -> Node:
+        """The node to answer a look-up with: one that nobody has open. Counts as a look-up.
 
-        A thread that was sent back gets one of its own: the kernel looks a name up again once, and no more.
+        Args:
+            file: what was looked up.
+            bulk: whether it will be read in bulk.
+            thread: who looks it up. One that was sent back gets a node of its own: the kernel looks a name up again once, and no
+                more. So does FOREIGN, which may be anybody. None lists the directory, and does nothing with what it finds.
         """
-        key = channel.number, bulk
+        key = file.number, bulk
         node = self._spare.get(key)
-        if node is None or thread in self._sent_back:
+        wants_own = thread == FOREIGN or thread in self._sent_back
+        if node is None or wants_own:
             number = next(self._numbers)
-            node = self._nodes[number] = Node(number, channel, bulk)
-            self._of.setdefault(channel.number, {})[number] = node
-            if thread not in self._sent_back:
+            node = self._nodes[number] = Node(number, file, bulk)
+            self._of.setdefault(file.number, {})[number] = node
+            if not wants_own:
                 self._spare[key] = node
         node.lookups += 1
+        if thread:
+            self.settle(thread)
+            node.seekers.add(thread)
+            self._sought[thread] = node
+            if len(self._sought) > _THREADS_MAX:
+                self.settle(next(iter(self._sought)))
         return node
 
-    def open(self, node: Node, thread: int, may_wait: bool) -> None:
-        """Notes that a thread opens a node; `may_wait` if to write as a slave.
+    def settle(self, thread: int) -> None:
+        """A thread has done something else than a look-up: what it has found, it will not lock any more."""
+        node = self._sought.pop(thread, None)
+        if node is not None:
+            node.seekers.discard(thread)
+
+    def open(self, node: Node, thread: int, writes: bool) -> None:
+        """Notes that a thread opens a node; `writes` if to write.
 
         Raises:
-            AlreadyTaken: a slave writes by it already. When the thread comes again, it did not get here by name but by /dev/fd
-                or /proc/PID/fd, which knows no other node: then it is let in.
+            AlreadyTaken: it is to write, and is not alone. When the thread comes again, it did not get here by name but by
+                /dev/fd or /proc/PID/fd, which knows no other node: then it is let in.
         """
-        if may_wait:
+        self.settle(thread)
+        if writes and thread == FOREIGN:
+            if node.opens and not node.was_refused:
+                node.was_refused = True
+                raise AlreadyTaken
+            node.writers += 1
+        elif writes:
             was_sent_back = thread in self._sent_back
-            if node.writers and not was_sent_back:
-                self._sent_back[thread] = None
-                if len(self._sent_back) > _SENT_BACK_MAX:
-                    del self._sent_back[next(iter(self._sent_back))]
+            if (node.opens or node.seekers) and not was_sent_back:
+                self.send_back(thread)
+                # Whoever has found it may never say what for. The next to look up the name should not be sent back too.
+                self._unspare(node)
                 raise AlreadyTaken
             if was_sent_back:
                 del self._sent_back[thread]
             node.writers += 1
-            self._unspare(node)
+        self._unspare(node)
+        self._mark_useful(node)
+        if not node.opens and (error := self._lengthen(node.number, OPEN_SIZE)) and error != errno.ENOENT:
+            log.debug("the kernel takes no size: %s", os.strerror(error))
         node.opens += 1
 
-    def close(self, node: Node, may_wait: bool) -> None:
-        """Notes that an open file description is gone, which was opened with this `may_wait`."""
+    def send_back(self, thread: int) -> bool:
+        """Notes that a thread is to look again. Returns whether that is of use: not if it does so already, or is FOREIGN."""
+        if thread == FOREIGN or self._sent_back.pop(thread, self) is None:
+            return False
+        self._sent_back[thread] = None
+        if len(self._sent_back) > _THREADS_MAX:
+            del self._sent_back[next(iter(self._sent_back))]
+        return True
+
+    def close(self, node: Node, writes: bool) -> None:
+        """Notes that an open file description is gone, which was opened with this `writes`."""
         node.opens -= 1
-        node.writers -= may_wait
-        if not node.opens and not node.lookups:
+        node.writers -= writes
+        if node.opens:
+            return
+        if not node.lookups:
             self._drop(node)
             return
-        if not node.writers:
-            self._spare.setdefault((node.channel.number, node.bulk), node)
-        if not node.opens and not node.channel.is_named:
-            self._useless.setdefault(node.number, False)
+        if node.file.is_named:
+            self._spare.setdefault((node.file.number, node.bulk), node)
+        else:
+            self._mark_useless(node)
 
     def _unspare(self, node: Node) -> None:
-        key = node.channel.number, node.bulk
+        key = node.file.number, node.bulk
         if self._spare.get(key) is node:
             del self._spare[key]
 
@@ -152,29 +223,56 @@ class Nodes:
 
     def _drop(self, node: Node) -> None:
         del self._nodes[node.number]
-        self._asked -= self._useless.pop(node.number, False)
+        for thread in node.seekers:
+            del self._sought[thread]
+        self._mark_useful(node)
         self._unspare(node)
-        siblings = self._of[node.channel.number]
+        siblings = self._of[node.file.number]
         del siblings[node.number]
         if not siblings:
-            del self._of[node.channel.number]
+            del self._of[node.file.number]
 
     def lose_name(self, channel: Channel) -> None:
         """Notes that a channel has no name any more: nobody will look it up."""
         for node in self._of.get(channel.number, {}).values():
+            self._unspare(node)
             if not node.opens:
-                self._useless.setdefault(node.number, False)
+                self._mark_useless(node)
+
+    def _mark_useless(self, node: Node) -> None:
+        if node.number not in self._asked:
+            self._useless[node.number] = node
+
+    def _mark_useful(self, node: Node) -> None:
+        self._useless.pop(node.number, None)
+        if self._asked.pop(node.number, None):
+            user = node.file.creator
+            self._held_by[user] -= 1
+            if not self._held_by[user]:
+                del self._held_by[user]
+
+    def held_by(self, user: int) -> int:
+        """How many nodes of channels that a user has created, and that have no name, the kernel does not forget when asked."""
+        return self._held_by.get(user, 0) if self._can_prune else 0
 
     def prune(self, *, everything: bool = False) -> None:
         """Has the kernel forget what nobody can find any more, if that is enough to be worth it, or if `everything` is wanted.
 
         A kernel before Linux 6.18 cannot. It forgets by itself, when memory is short.
         """
-        # Some may be in use yet, by an open(O_PATH) say: they are offered again with as many others.
-        if not self._can_prune or len(self._useless) < (1 if everything else 2 * self._asked + _USELESS_MIN):
+        if not self._can_prune or len(self._useless) < (0 if everything else _USELESS_MIN):
             return
-        self._useless = dict.fromkeys(self._useless, True)
-        self._asked = len(self._useless)
-        if error := self._ask(array("Q", [number for number in self._useless if not self._nodes[number].opens])):
+        batch = list(itertools.islice(self._useless.values(), _ASKED_AT_ONCE))
+        if everything:
+            # Some were in use when it was asked, and need not be any more. They have their turn again.
+            batch += itertools.islice(self._asked.values(), _ASKED_AT_ONCE - len(batch))
+        if not batch:
+            return
+        for node in batch:
+            self._mark_useful(node)
+            self._asked[node.number] = node
+            user = node.file.creator
+            self._held_by[user] = self._held_by.get(user, 0) + 1
+        if error := self._ask(array("Q", [node.number for node in batch])):
             self._can_prune = error != errno.EINVAL
             log.debug("the kernel forgets nothing: %s", os.strerror(error))

@@ -16,7 +16,8 @@ _FUSE_FLAGS = frozenset(
     "allow_other allow_root auto_unmount rw suid nosuid dev nodev exec noexec atime noatime sync async dirsync "
     "default_permissions nonempty".split()
 )
-_FUSE_VALUES = frozenset("fsname context fscontext defcontext rootcontext".split())
+_LABELS = frozenset("context fscontext defcontext rootcontext".split())
+_FUSE_VALUES = _LABELS | {"fsname"}
 
 # For mount(8), systemd and the like, or for file systems that keep times on a disk.
 _OTHERS = re.compile(
@@ -28,6 +29,7 @@ _OTHERS = re.compile(
 _REFUSED = {
     "ro": "a bus cannot be read-only: programs could neither write nor create channels",
     "no_interrupt": "without interrupts a signal could not end a blocked read or write",
+    "remount": "a bus keeps the options that it was mounted with; unmount it and mount it anew",
     "clone_fd": "futebus serves all requests from one descriptor",
 }
 
@@ -77,7 +79,7 @@ def parse(text: str, source: str | None = None) -> Options:
     """
     limits: dict[str, int] = {}
     own: dict[str, int | bool] = {}
-    passed = {"fsname": f"fsname={source}"} if source else {}
+    passed = {"fsname": _for_libfuse("fsname", source)} if source else {}
     user = None
     limit_names = {limit.name for limit in fields(Limits)}
     for option in _split(text):
@@ -99,7 +101,7 @@ def parse(text: str, source: str | None = None) -> Options:
         elif _OTHERS.fullmatch(option):
             continue
         elif (name in _FUSE_FLAGS and not equals) or (name in _FUSE_VALUES and value):
-            passed[name] = option.replace("\\", "\\\\").replace(",", "\\,")
+            passed[name] = _for_libfuse(name, value) if equals else name
         else:
             raise OptionError(f"unknown option {option!r}" if option else "an empty option")
     passed.pop("nonempty", None)  # FUSE 2's; FUSE 3 always mounts so
@@ -107,9 +109,6 @@ def parse(text: str, source: str | None = None) -> Options:
         checked = Limits(**limits)
     except ValueError as error:
         raise OptionError(f"option {error}") from None
-    for option in passed.values():
-        if not option.isascii():
-            raise OptionError(f"option {option!r} is not ASCII")
     if user:
         own.setdefault("uid", user.uid)
         own.setdefault("gid", user.gid)
@@ -121,6 +120,20 @@ def parse(text: str, source: str | None = None) -> Options:
         has_unmounter=is_automatic or user is not None,
         **own,  # type: ignore[arg-type]
     )
+
+
+def _for_libfuse(name: str, value: str) -> str:
+    """An option with a value, as libfuse reads it: whatever is in the value, it is one option.
+
+    Raises:
+        OptionError: the value cannot be passed on.
+    """
+    if not (value.isascii() and value.isprintable()):
+        raise OptionError(f"option {name}={value!r}: only printable ASCII can be shown as a name")
+    if name in _LABELS and "," in value:
+        raise OptionError(f"option {name}={value!r}: the kernel would take what follows the comma for another option")
+    escaped = value.replace("\\", "\\\\").replace(",", "\\,")
+    return f"{name}={escaped}"
 
 
 def _split(text: str) -> Iterator[str]:

@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .mountpoint import Mount
+from .mountpoint import Mount, unmount
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-# linux/prctl.h, linux/capability.h, sys/mount.h
+# linux/prctl.h, linux/capability.h
 _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 24, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAP_DAC_READ_SEARCH, _CAP_SYS_ADMIN = 2, 21
-_MNT_DETACH = 2
 
 _ALL_SIGNALS = set(signal.Signals)
 
@@ -124,28 +123,6 @@ def _wait_and_unmount(until_end: int, mount: Mount) -> None:
     _keep_capabilities(_CAP_SYS_ADMIN, _CAP_DAC_READ_SEARCH)
     os.read(3, 1)
     unmount(mount)
-
-
-def unmount(mount: Mount) -> bool:
-    """Unmounts exactly this mount, whoever uses it, and no other that has come into its place.
-
-    The path may lead elsewhere by now: whoever owns a directory of it can move it. So what it leads to is looked at first, and
-    then that is unmounted and not the path.
-
-    Returns:
-        Whether it was there.
-    """
-    try:
-        directory = os.open(mount.path, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
-        words = Path(f"/proc/self/fdinfo/{directory}").read_text().split()
-        if int(words[words.index("mnt_id:") + 1]) != mount.id:
-            return False
-        return bool(_libc.umount2(f"/proc/self/fd/{directory}".encode(), _MNT_DETACH) == 0)
-    finally:
-        os.close(directory)
 
 
 def _keep_capabilities(*numbers: int) -> None:

@@ -2,13 +2,14 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import futebus
 from futebus.core import stat
 from futebus.core.bus import Bus
+from futebus.logs import tell_error
 
 from .turns import Turns
 from .waiting import OpenStat
@@ -29,31 +30,43 @@ class Snapshots:
         self._bus = bus
         self._turns = turns
         self._mountpoint = mountpoint
-        self._wanted: deque[tuple[OpenStat, Iterator[str]]] = deque()
+        self._wanted: dict[OpenStat, Iterator[str]] = {}
         self._pieces: list[str] = []
+        """Of the first of them."""
+        self._is_writing = False
 
     def take(self, file: OpenStat) -> None:
         """Records the bus as it is now. The file gets the text of it later."""
         snapshot = stat.take(self._bus, time.time_ns())
         pieces = stat.render(snapshot, version=futebus.__version__, mountpoint=self._mountpoint, command=command_name)
-        self._wanted.append((file, pieces))
-        if len(self._wanted) == 1:
+        self._wanted[file] = pieces
+        # One that is closed before its turn must go at once: what it holds is as much as all clients are.
+        file.on_close = partial(self._drop, file)
+        if not self._is_writing:
+            self._is_writing = True
             self._turns.put(self._write_more)
 
+    def _drop(self, file: OpenStat) -> None:
+        if file in self._wanted:
+            if file is next(iter(self._wanted)):
+                self._pieces.clear()
+            del self._wanted[file]
+
     def _write_more(self) -> bool:
-        file, pieces = self._wanted[0]
-        try:
-            piece = next(pieces, None) if file.is_open else None
-            if piece is not None:
-                self._pieces.append(piece)
-                return True
-            file.finish("".join(self._pieces).encode())
-        except Exception:  # there is no memory for so much text, for example
-            log.exception("internal error in the text of _stat")
-            file.fail()
-        self._pieces.clear()
-        self._wanted.popleft()
-        return bool(self._wanted)
+        if self._wanted:
+            file, pieces = next(iter(self._wanted.items()))
+            try:
+                piece = next(pieces, None)
+                if piece is not None:
+                    self._pieces.append(piece)
+                    return True
+                file.finish("".join(self._pieces).encode())
+            except Exception:  # there is no memory for so much text, for example
+                tell_error(log, lambda: "internal error in the text of _stat")
+                file.fail()
+            self._drop(file)
+        self._is_writing = bool(self._wanted)
+        return self._is_writing
 
 
 def command_name(pid: int) -> bytes:

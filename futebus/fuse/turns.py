@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import trio
 
+from futebus.logs import tell_error
+
 log = logging.getLogger(__name__)
 
 Step = Callable[[], bool]
@@ -38,7 +40,7 @@ class Turns:
         try:
             has_more = step()
         except Exception:
-            log.exception("internal error in what was put off")
+            tell_error(log, lambda: "internal error in what was put off")
         else:
             if has_more:
                 self._steps.append(step)
@@ -72,7 +74,7 @@ class Insisted:
         try:
             what()
         except Exception:
-            log.exception("internal error in what must be done; it will be tried again")
+            tell_error(log, lambda: "internal error in what must be done; it will be tried again")
             self._failed.append(what)
             return
         if self._failed:

@@ -10,14 +10,18 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 
 import pyfuse3
 
+from futebus.core import inquiry
 from futebus.core.bus import Bus
+from futebus.core.channel import Broadcast, Channel
 from futebus.core.client import Client, Effects, Token
 from futebus.core.errors import BusError
 from futebus.core.kinds import Role
 from futebus.core.text import escape
+from futebus.logs import tell, tell_error
 
 from . import _hooks
 from ._hooks import Request
@@ -25,8 +29,8 @@ from .turns import Turns
 
 log = logging.getLogger(__name__)
 
-_SPLIT_PIECE = 512 * 1024
-"""The kernel splits long writes; all pieces but the last are nearly `max_write` (1 MiB) long."""
+_SPLIT_PIECE = (1 << 20) - 4096
+"""The kernel splits long writes. All pieces but the last are `max_write` (1 MiB) long, less what their first page lacks."""
 
 
 _WORK = 500
@@ -67,14 +71,17 @@ class OpenStat:
     Args:
         tail: what to put behind that text.
         uid: who opens it.
+        node: by which node.
     """
 
-    __slots__ = ("_tail", "_text", "_waiting", "is_open", "uid")
+    __slots__ = ("_tail", "_text", "_waiting", "node", "on_close", "uid")
 
-    def __init__(self, tail: str, uid: int) -> None:
+    def __init__(self, tail: str, uid: int, node: int) -> None:
         self.uid = uid
         """Who has opened it."""
-        self.is_open = True
+        self.node = node
+        self.on_close: Callable[[], object] = lambda: None
+        """Called when it is closed: nobody wants its text any more."""
         self._tail = tail.encode()
         self._text: bytes | None = None
         self._waiting: dict[Request, tuple[int, int]] = {}
@@ -106,18 +113,6 @@ class OpenStat:
         self._waiting.clear()
 
 
-class _Writing:
-    """A write that is done in steps: what is left of it, and how many bytes have been taken."""
-
-    __slots__ = ("client", "request", "rest", "taken")
-
-    def __init__(self, request: Request, client: Client, rest: bytes, taken: int) -> None:
-        self.request = request
-        self.client = client
-        self.rest = rest
-        self.taken = taken
-
-
 class Calls:
     """The open files of a mount, and the calls on them.
 
@@ -136,8 +131,6 @@ class Calls:
         self._stats: set[OpenStat] = set()
         self._continued: dict[Request, OpenChannel] = {}
         """Parked writes that are further pieces of a split one."""
-        self._writing: dict[Request, _Writing] = {}
-        """Writes that are done in steps."""
         self._put_off: deque[tuple[Token, bytes | int | BusError] | Client] = deque()
         """Answers and pollers for which there was no time yet."""
         self._next_handle = 1
@@ -174,15 +167,16 @@ class Calls:
                 self.on_last_close()
         else:
             del self._open[handle]
-            file.is_open = False
+            file.on_close()
             self._stats.discard(file)
 
     def _tell_loss(self, client: Client) -> None:
         """Who wrote to a master was told that its lines are accepted. If they end unread, somebody should know."""
         if client.role is Role.MASTER and (lost := client.mailbox.messages):
-            log.warning("%s: it was the master and has closed with %d messages unread", _who(client), lost)
+            tell(log, logging.WARNING, lambda: f"{_who(client)}: it was the master and has closed with {lost} messages unread")
         elif client.dropped:
-            log.info("%s: it read too slowly: %d messages for it were dropped", _who(client), client.dropped)
+            words = "it read too slowly: {} messages for it were dropped"
+            tell(log, logging.INFO, lambda: f"{_who(client)}: {words.format(client.dropped)}")
 
     @property
     def stats(self) -> Collection[OpenStat]:
@@ -222,6 +216,13 @@ class Calls:
             self.settle(effects)
         return data
 
+    def inquire(self, handle: int) -> bytes | None:
+        """Serves an IOCTL request: see `_hooks.install`."""
+        file = self._open.get(handle)
+        if not isinstance(file, OpenChannel):
+            return None
+        return inquiry.answer(file.client, is_shutting_down=self._bus.is_shutting_down)
+
     def write(self, request: Request, handle: int, data: bytes, offset: int, flags: int) -> int | None:
         """Serves a WRITE request: see `_hooks.install`."""
         file = self._open[handle]
@@ -231,8 +232,8 @@ class Calls:
             error, file.swallowed = file.swallowed, None
             return -error.errno
         try:
-            token = None if flags & os.O_NONBLOCK else request
-            count, effects = self._bus.write(file.client, data, self._clock(), token, work=_WORK)
+            may_wait = not flags & os.O_NONBLOCK
+            count, effects = self._bus.write(file.client, data, self._clock(), request, may_wait=may_wait, work=_WORK)
         except BusError as error:
             if continues and error.errno != errno.EAGAIN:
                 file.swallowed = error
@@ -244,43 +245,38 @@ class Calls:
             self._continued[request] = file
         if effects:
             self.settle(effects)
-        if count is not None and effects.is_unfinished:
-            writing = self._writing[request] = _Writing(request, file.client, data[count:], count)
-            self._turns.put(lambda: self._go_on(writing))
-            return None
         return count
 
-    def _go_on(self, writing: "_Writing") -> bool:
-        """Does more of a write. Whatever ends it before its end makes a short count of it, and is met by the next write."""
-        if self._writing.get(writing.request) is not writing:
-            return False  # a signal has ended it
-        is_unfinished = False
+    def _go_on(self, what: Token | Channel | Broadcast) -> bool:
+        """Does more of what a call has left for later. If that is not all, `settle` puts it off again."""
         try:
-            count, effects = self._bus.write(writing.client, writing.rest, self._clock(), work=_WORK)
-            assert count is not None
-            writing.taken += count
-            self.settle(effects)
-            writing.rest = writing.rest[count:]
-            is_unfinished = effects.is_unfinished
-        except BusError as error:
-            self._note_refusal("write", writing.client, error)
+            effects = self._bus.go_on(what, self._clock(), work=_WORK)
         except Exception:
-            self._internal_error("write", writing.client)
-        if not is_unfinished:
-            del self._writing[writing.request]
-            writing.request.written(writing.taken)
-        return is_unfinished
+            tell_error(log, lambda: "internal error in what was put off")
+            if isinstance(what, Request):
+                self._end(what, errno.EIO)
+                return False
+            return True  # others wait for it
+        self.settle(effects)
+        return False
+
+    def _end(self, request: Request, number: int) -> bool:
+        """Ends a call that waits: with the count of what was accepted of a write, or else an errno. Returns whether it did."""
+        cancelled = self._bus.cancel(request, self._clock())
+        if cancelled is None:
+            return False
+        taken, effects = cancelled
+        self._continued.pop(request, None)
+        if taken:
+            request.written(taken)
+        else:
+            request.error(number)
+        self.settle(effects)
+        return True
 
     def interrupt(self, request: Request) -> None:
         """A signal for the caller of a parked call: see `_hooks.install`."""
-        effects = self._bus.cancel(request, self._clock())
-        if effects is not None:
-            self._continued.pop(request, None)
-            request.error(errno.EINTR)
-            self.settle(effects)
-            return
-        if writing := self._writing.pop(request, None):
-            request.written(writing.taken)
+        if self._end(request, errno.EINTR):
             return
         for file in self._stats:
             file.interrupt(request)
@@ -291,6 +287,11 @@ class Calls:
         What goes wrong with one of them is not the concern of the others, nor of whoever's call had these effects. Those that are
         too many to be answered at once are answered between other requests.
         """
+        if failure := effects.failure:
+            tell_error(log, lambda: "internal error in what a call has led to", failure)
+            effects.failure = None  # its traceback holds whatever it went through
+        for what in effects.later:
+            self._turns.put(partial(self._go_on, what))
         for token, answer in effects.finished[:_AT_ONCE]:
             self._finish(token, answer)
         for client in effects.ready[:_AT_ONCE]:
@@ -315,7 +316,7 @@ class Calls:
         try:
             self._answer(token, answer)
         except Exception:
-            log.exception("internal error in the answer to a parked call")
+            tell_error(log, lambda: "internal error in the answer to a parked call")
 
     def _wake(self, client: Client) -> None:
         file = self._channels.get(client)
@@ -324,9 +325,10 @@ class Calls:
             try:
                 handle.notify()
             except OSError as error:  # nobody polls any more
-                log.debug("%s: not woken: %s", _who(client), error)
+                reason = str(error)
+                tell(log, logging.DEBUG, lambda: f"{_who(client)}: not woken: {reason}")
             except Exception:
-                log.exception("%s: internal error in a poll notification", _who(client))
+                tell_error(log, lambda: f"{_who(client)}: internal error in a poll notification")
 
     def _answer(self, request: Request, answer: bytes | int | BusError) -> None:
         if isinstance(answer, bytes):
@@ -341,13 +343,13 @@ class Calls:
             request.error(answer.errno)
 
     def _internal_error(self, call: str, client: Client) -> int:
-        log.exception("%s: internal error in %s", _who(client), call)
+        tell_error(log, lambda: f"{_who(client)}: internal error in {call}")
         return -errno.EIO
 
     def _note_refusal(self, call: str, client: Client, error: BusError) -> None:
         # That a call would have to wait is what O_NONBLOCK asks to be told, and no refusal.
-        if error.errno != errno.EAGAIN and log.isEnabledFor(logging.DEBUG):
-            log.debug("%s: %s refused: %s", _who(client), call, error)
+        if error.errno != errno.EAGAIN:
+            tell(log, logging.DEBUG, lambda: f"{_who(client)}: {call} refused: {error}")
 
 
 def _who(client: Client) -> str:

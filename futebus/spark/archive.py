@@ -181,6 +181,7 @@ def _order(given: argparse.Namespace) -> "Order":
         _Wrong: they cannot be meant.
     """
     from ..drain import ChannelError, check_channel
+    from .archive_batches import unfit
     from .archive_order import Order
 
     *names, root = given.paths
@@ -204,7 +205,7 @@ def _order(given: argparse.Namespace) -> "Order":
             )
         bus = Path(names[0]).absolute() if names else None
     elif given.external and not names:
-        pattern = ".*"
+        pattern = "(?s).*"
     elif not names:
         raise _Wrong("channels and a directory, please, and not one name")
     else:
@@ -214,6 +215,8 @@ def _order(given: argparse.Namespace) -> "Order":
                 check_channel(channel, is_master=False)
             except ChannelError as error:
                 raise _Wrong(str(error)) from None
+            if why := unfit(channel.name):
+                raise _Wrong(f"{channel}: {why}")
             if "," in str(channel):
                 raise _Wrong(f"{channel}: a comma in a name cannot be told to Spark; --pattern can match it")
         if len({channel.name for channel in channels}) < len(channels):

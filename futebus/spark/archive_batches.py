@@ -20,6 +20,7 @@ In the directory of the archive:
 """
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Callable
@@ -27,10 +28,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
 from ..spool import Spool
+from . import found
 from .archive_files import ArchiveError, Storage
 
 FORMAT = 1
@@ -47,6 +49,25 @@ SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "32",
 }
 """How Spark should write, unless somebody wants it otherwise."""
+
+
+_MAX_NAME = 255
+_ESCAPED = "".join(map(chr, range(1, 32))) + "\"#%'*/:=?\\\x7f{[]^"
+"""What Spark writes as `%XX` in the name of a directory."""
+
+
+def unfit(channel: str) -> str | None:
+    """Why a channel of this name cannot be archived; None if it can."""
+    if why := found.unfit(channel):
+        return why
+    length = len(f"channel={channel}".encode()) + 2 * sum(character in _ESCAPED for character in channel)
+    return f"its name is too long for a directory ({length} bytes)" if length > _MAX_NAME else None
+
+
+def fitting() -> Column:
+    """Whether the column `channel` has a name that can be archived, as `unfit` tells it."""
+    escaped = F.regexp_replace("channel", f"[^{re.escape(_ESCAPED)}]", "")
+    return F.octet_length("channel") + 2 * F.length(escaped) <= _MAX_NAME - len("channel=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +149,22 @@ class Archive:
         self._spool_of = spool_of
         self.lock = threading.RLock()
         """Held by who changes what readers see."""
-        self._is_new = True
         self.storage.make_directory(STATE)
-        self.state = self._load()
-        self._finish()
-        for left in (STAGING, *self._older()):
-            self.storage.remove(left)
-        self.storage.make_directory(STAGING)
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Begins anew, after a batch that has failed anywhere: finishes what was cut off, and expects lines that are archived.
+
+        Raises:
+            ArchiveError: there is something wrong with it.
+        """
+        with self.lock:
+            self._is_new = True
+            self.state = self._load()
+            self._finish()
+            for left in (STAGING, *self._older()):
+                self.storage.remove(left)
+            self.storage.make_directory(STAGING)
 
     def _states(self) -> list[str]:
         return [file.name for file in self.storage.files(STATE) if file.name.endswith(".json")]

@@ -18,12 +18,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from .telling import Sentence
+
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 
 
-class ArchiveError(RuntimeError):
+class ArchiveError(Sentence, RuntimeError):
     """What is wrong with an archive, in one sentence."""
+
+
+class StorageError(ArchiveError):
+    """What the storage could not do, in one sentence. It may later."""
 
 
 class File(NamedTuple):
@@ -97,7 +103,7 @@ class Storage:
         except Py4JJavaError as error:
             if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
                 raise FileNotFoundError(name) from None
-            raise ArchiveError(f"{self}/{name}: {_reason(error)}") from None
+            raise StorageError(f"{self}/{name}: {_reason(error)}") from None
 
     def read(self, name: str) -> str:
         """The text of a file."""
@@ -124,18 +130,18 @@ class Storage:
         try:
             self._files.mkdirs(self._path(name))
         except Py4JJavaError as error:
-            raise ArchiveError(f"{self}/{name}: {_reason(error)}") from None
+            raise StorageError(f"{self}/{name}: {_reason(error)}") from None
 
     def move(self, source: str, target: str) -> None:
         """Gives a file another name.
 
         Raises:
-            ArchiveError: it cannot be done.
+            StorageError: it cannot be done.
         """
         old, new = self._path(source), self._path(target)
         # Where renaming is copying, an earlier attempt may have got as far as this.
         if not self._files.rename(old, new) and not (self._files.delete(new, False) and self._files.rename(old, new)):
-            raise ArchiveError(f"{self}: {source} cannot be renamed to {target}")
+            raise StorageError(f"{self}: {source} cannot be renamed to {target}")
 
     def remove(self, name: str) -> None:
         """Removes a file, or a directory with all that is in it, if it is there."""
@@ -169,7 +175,7 @@ class Storage:
         number = ctypes.get_errno()
         if number in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):
             return False
-        raise ArchiveError(f"{self}: {one} cannot be replaced: {os.strerror(number)}")
+        raise StorageError(f"{self}: {one} cannot be replaced: {os.strerror(number)}")
 
     def link(self, source: str, target: str) -> None:
         """Gives a file of a local disk a second name."""

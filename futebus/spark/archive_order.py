@@ -3,6 +3,7 @@
 The one rule: nothing here does anything but start Spark.
 """
 
+import locale
 import os
 import re
 import signal
@@ -101,6 +102,8 @@ def session(order: Order, log: Path) -> SparkSession:
         "spark.sql.streaming.stopTimeout": f"{STOP_SECONDS:g}s",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
+    if locale.nl_langinfo(locale.CODESET) != "UTF-8":
+        os.environ["LC_ALL"] = "C.UTF-8"  # otherwise Java has no files whose names are not ASCII
     builder = SparkSession.builder.master(order.master)
     java = "spark.driver.extraJavaOptions"
     given[java] = f"-Dlog4j2.configurationFile={log.as_uri()} {given.get(java, '')}"
@@ -113,7 +116,10 @@ def session(order: Order, log: Path) -> SparkSession:
         signal.signal(signal.SIGINT, handler)  # Spark has put its own there
 
 
-_OURS = re.compile(r"(?:QueryError|OptionError|SpoolError|ArchiveError|LinesGone|ForeignSpool|NotASpool|SinkError): (.+)")
+_OURS = re.compile(
+    r"(?:(?:Query|Option|Spool|Archive|Storage|Sink)Error"
+    r"|LinesRemoved|LinesGone|LinesDamaged|ForeignSpool|NotASpool|InvalidLine): (.+)"
+)
 
 
 def sentence(error: BaseException) -> str:

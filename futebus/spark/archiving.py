@@ -7,6 +7,7 @@ ask for it again.
 
 import contextlib
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -17,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,15 +28,16 @@ from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ..core.text import counted
-from ..drain import ChannelError
 from ..spool import Spool, SpoolError
 from . import live
-from .archive_batches import HIDDEN, Archive
+from .archive_batches import HIDDEN, Archive, Position, fitting, unfit
 from .archive_compaction import SCHEMA, Compaction
 from .archive_files import ArchiveError
-from .archive_order import FAILURES, LOG, STOP_SECONDS, Order, sentence, session
-from .drains import Drained, channels_of
-from .options import QueryError
+from .archive_order import FAILURES, LOG, STOP_SECONDS, Order, session
+from .drains import Drained, empty
+from .found import Found, LeftOut
+from .keeping import KeptQuery
+from .source import named
 from .terminal import Terminal
 
 TICK_SECONDS = 0.5
@@ -64,12 +67,21 @@ class Archiving:
         self._busy = threading.Lock()
         self._drained: dict[str, Drained] = {}
         self._news = threading.Condition()
-        self._queries: dict[str, StreamingQuery] = {}
-        self._safe: dict[str, int] = {}
+        self._queries: dict[str, KeptQuery] = {}
+        self._sources = itertools.count()
+        self._safe: dict[str, Position] = {}
         self._archived = self._files = 0
         self._rates: deque[tuple[float, int]] = deque()
         self._has_added = False
-        self._left_out: set[str] = set()
+        self._left_out = LeftOut(terminal.say)
+        self._found = (
+            Found(order.bus, re.compile(order.pattern), self._drained, take=self._take, unfit=unfit, say=terminal.say)
+            if order.pattern is not None and order.bus is not None and not order.is_external
+            else None
+        )
+        self._emptied: set[str] = set()
+        self._counted: dict[str, int] = {}
+        """From where on the query of the figures can ask for lines again, by channel."""
         self._failure: BaseException | None = None
         self._is_starting = True
         self._asked = math.inf
@@ -93,8 +105,8 @@ class Archiving:
         with self._locked():
             try:
                 self._check_spools()
-                self._drain(is_first=True)
-                if self._order.pattern is not None and not self._order.is_external:
+                self._drain()
+                if self._found is not None:
                     # Channels do not wait for Spark to start.
                     threading.Thread(target=self._drain_more, daemon=True).start()
                 with self._terminal.adopted(), tempfile.NamedTemporaryFile("w", suffix=".properties") as log:
@@ -141,43 +153,32 @@ class Archiving:
     def _drain_more(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
             try:
-                self._drain(is_first=False)
+                self._drain()
             except FAILURES as error:
                 self._failure = error
                 return
 
-    def _drain(self, *, is_first: bool) -> None:
-        """Takes up the channels that are to be drained and are not yet."""
+    def _drain(self) -> None:
+        """Takes up the channels that are to be drained and are not yet, and gives back those that were found and have gone."""
         order = self._order
-        if order.is_external:
-            return
-        channels = list(order.channels)
-        if order.bus is not None and order.pattern is not None:
-            names = channels_of(order.bus, re.compile(order.pattern))
-            if names is None:
-                if is_first:
-                    raise ArchiveError(f"no bus is mounted on {order.bus}")
-                return  # it may come back
-            # Who is to be master must be told so: a channel that is there has one.
-            channels += [order.bus / name for name in names]
-        for channel in channels:
+        if self._found is not None:
+            self._found.look()
+        for channel in () if order.is_external else order.channels:
             if channel.name in self._drained:
                 continue
             has_master = channel.name[0] in "US"
             if has_master and order.is_slave and not channel.exists():
                 raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
-            is_master = has_master and not order.is_slave and order.pattern is None
-            try:
-                drained = Drained(channel, order.spool_of(channel.name), is_master, self._news)
-                drained.start()
-                self._drained[channel.name] = drained
-            except (ChannelError, QueryError) as error:
-                if order.pattern is None:
-                    raise
-                # Nobody has asked for this one, and it may be another's or gone already. It is tried again.
-                if channel.name not in self._left_out:
-                    self._left_out.add(channel.name)
-                    self._terminal.say(f"{sentence(error)}; it is left out")
+            drained = Drained(channel, order.spool_of(channel.name), has_master and not order.is_slave, self._news)
+            drained.start()
+            self._drained[channel.name] = drained
+
+    def _take(self, name: str) -> Drained:
+        """Drains a channel that the pattern has matched. Who is to be master must be told so: a channel that is there has one."""
+        assert self._order.bus is not None
+        drained = Drained(self._order.bus / name, self._order.spool_of(name), False, self._news, is_found=True)
+        drained.start()
+        return drained
 
     def _stop_drains(self) -> None:
         """Takes what the bus still has, if it does not take long, and lets go of the channels."""
@@ -192,12 +193,30 @@ class Archiving:
         safe = dict(self._safe)
         stats = self._queries.get("stats")
         if stats is not None:
-            counted = _begins(stats)
-            safe = {name: min(line, counted[name]) for name, line in safe.items() if name in counted}
+            self._counted |= _begins(stats.query)
+            counted = self._counted
+            safe = {name: replace(at, line=min(at.line, counted[name])) for name, at in safe.items() if name in counted}
         for name, drained in list(self._drained.items()):
-            if name in safe:
-                drained.forget(safe[name])
+            if name in safe and safe[name].spool == drained.spool_id:
+                drained.forget(safe[name].line)
             drained.check()
+        if self._found is not None:
+            # Of channels that have gone nothing stays, but for the spool's identity and where its numbers go on.
+            self._emptied -= self._drained.keys()
+            for name in self._recorded() - self._drained.keys() - self._emptied:
+                if name in safe and empty(self._order.spool_of(name), name, safe[name].line, safe[name].spool):
+                    self._emptied.add(name)
+
+    def _recorded(self) -> set[str]:
+        """The names of the channels that have spools and are to be archived."""
+        if self._order.pattern is None:
+            return {channel.name for channel in self._order.channels}
+        names = {entry.parent.name for entry in self._order.spools.glob("*/spool.json")}
+        names = {name for name in names if re.fullmatch(self._order.pattern, name)}
+        for name in sorted(name for name in names if unfit(name)):
+            self._left_out.note(name, f"{self._order.spool_of(name)}: {unfit(name)}")
+            names.discard(name)
+        return names
 
     # ------------------------------------------------------------------------------------------ queries
 
@@ -210,16 +229,28 @@ class Archiving:
             spark, self._archive, most_files=order.most_files, file_bytes=order.file_bytes, is_binary=order.is_binary
         )
         schema = f"channel STRING, {SCHEMA.format('BINARY' if order.is_binary else 'STRING')}"
-        lines = self._read(spark, schema, "earliest", order.batch_bytes)
-        self._queries["archive"] = self._write(lines, "archive", order.every, self._add)
-        if order.stats is not None:
-            # What a recorder has of last week is not live. What this process has taken is, or was missed by a query that failed.
-            begin = "latest" if order.is_external and not order.is_once else "earliest"
+
+        def archive() -> StreamingQuery:
+            with self._busy:
+                self._archive.reopen()
+                self._has_added = False
+            lines = self._read(spark, schema, "earliest", order.batch_bytes).where(fitting())
+            return self._write(lines, "archive", order.every, self._add)
+
+        self._queries["archive"] = KeptQuery("archive", archive, self._terminal.say)
+        if order.stats is None:
+            return
+        # What a recorder has of last week is not live. What this process has taken is, or was missed by a query that failed.
+        begin = "latest" if order.is_external and not order.is_once else "earliest"
+        every = max(1.0, min(order.window / 2, order.every))
+        publish, own = live.publisher(order.stats, self._terminal.say), order.stats.name
+
+        def stats() -> StreamingQuery:
             # Without a limit: of a batch that ends early, later lines would be older than the ticks that it had.
-            read = self._read(spark, live.SCHEMA, begin).where(F.col("channel") != order.stats.name)
-            figures = live.figures(read, f"{order.window:g} seconds", order.errors)
-            every = max(1.0, min(order.window / 2, order.every))
-            self._queries["stats"] = self._write(figures, "stats", every, live.publisher(order.stats, self._terminal.say))
+            read = self._read(spark, live.SCHEMA, begin).where(F.col("channel") != own)
+            return self._write(live.figures(read, f"{order.window:g} seconds", order.errors), "stats", every, publish)
+
+        self._queries["stats"] = KeptQuery("stats", stats, self._terminal.say)
 
     def _read(self, spark: SparkSession, schema: str, begin: str, most_bytes: int | None = None) -> DataFrame:
         order = self._order
@@ -236,7 +267,9 @@ class Archiving:
             options["subscribe"] = ",".join(map(str, order.channels))
         if most_bytes is not None:
             options["maxBytesPerTrigger"] = str(most_bytes)
-        return spark.readStream.format("futebus").schema(schema).options(**options).load()
+        source = named(f"futebus_archive_{next(self._sources)}")
+        spark.dataSource.register(source)
+        return spark.readStream.format(source.name()).schema(schema).options(**options).load()
 
     def _write(self, rows: DataFrame, name: str, every: float, take: Callable[[DataFrame, int], None]) -> StreamingQuery:
         checkpoint = f"{self._order.root.rstrip('/')}/{HIDDEN}/checkpoint/{name}"
@@ -252,7 +285,7 @@ class Archiving:
             if self._has_added:
                 # The batch before is done, as Spark has written down; this one may come again. The first one may be such a one,
                 # and then the archive is further than Spark.
-                self._safe = {name: at.line for name, at in self._archive.state.positions.items()}
+                self._safe = self._archive.state.positions
             if count := self._archive.add(lines):
                 self._archived += count
                 self._files += len(self._archive.state.moves)
@@ -266,11 +299,10 @@ class Archiving:
             compactor.start()
         while not self._stopping.wait(TICK_SECONDS):
             for query in self._queries.values():
-                if failure := query.exception():
-                    raise failure
+                query.look()
             if self._failure is not None:
                 raise self._failure
-            if not any(query.isActive for query in self._queries.values()):
+            if not any(query.is_active for query in self._queries.values()):
                 break
             self._forget()
             self._terminal.status(self._words())
@@ -306,13 +338,8 @@ class Archiving:
     def _behind(self) -> int:
         """How many lines are in the spools and not in the archive."""
         total = 0
-        with contextlib.suppress(SpoolError):
-            if self._order.pattern is not None:
-                names = [entry.parent.name for entry in self._order.spools.glob("*/spool.json")]
-                names = [name for name in names if re.fullmatch(self._order.pattern, name)]
-            else:
-                names = [channel.name for channel in self._order.channels]
-            for name in names:
+        for name in self._recorded():
+            with contextlib.suppress(SpoolError, OSError):
                 spool = Spool(self._order.spool_of(name))
                 at = self._archive.state.positions.get(name)
                 total += spool.end - (at.line if at is not None and at.spool == spool.id else spool.begin)
@@ -342,9 +369,9 @@ class Archiving:
         giving_up.cancel()
 
 
-def _begins(query: StreamingQuery) -> dict[str, int]:
+def _begins(query: StreamingQuery | None) -> dict[str, int]:
     """The lines from which on a query can ask for lines again, by channel."""
-    progress: Any = query.lastProgress
+    progress: Any = None if query is None else query.lastProgress
     found: dict[str, int] = {}
     for source in progress["sources"] if progress else ():
         begin = source["startOffset"]

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
 from ..core._scan import split
-from ..spool import LinesGone, Piece
+from ..spool import LinesDamaged, LinesGone, OnDamage, Piece, open_to_read
+from .telling import Sentence
 
 BATCH_BYTES = 1 << 19
 """How many bytes of lines make a batch: what fits the caches of a processor, and a few milliseconds of work for the JVM."""
@@ -32,7 +33,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([pa.field(field.name, _TYPES[type(field.dataType)], field.nullable) for field in schema.fields])
 
 
-def batches(piece: Piece, channel: str, schema: pa.Schema, mode: str) -> Iterator[pa.RecordBatch]:
+def batches(
+    piece: Piece, channel: str, schema: pa.Schema, mode: str, on_damage: OnDamage | None = None
+) -> Iterator[pa.RecordBatch]:
     """The lines of a piece.
 
     Args:
@@ -40,24 +43,33 @@ def batches(piece: Piece, channel: str, schema: pa.Schema, mode: str) -> Iterato
         channel: the name of the channel. On A and S channels a line begins with the address of its sender.
         schema: the columns that are wanted, any of `options.COLUMNS`.
         mode: what becomes of lines that are no UTF-8, one of `options.MODES`.
+        on_damage: is told of lines that are not what they were, and are left out. Without it they are an error.
 
     Raises:
+        LinesDamaged: lines are not what they were. They are not among those that were given until then.
         LinesGone: retention was faster.
         InvalidLine: a line is no UTF-8, and the mode is FAILFAST.
     """
+    for part in (piece,) if on_damage is None else piece.sound(on_damage):
+        yield from _batches(part, channel, schema, mode)
+
+
+def _batches(piece: Piece, channel: str, schema: pa.Schema, mode: str) -> Iterator[pa.RecordBatch]:
     is_addressed = channel[:1] in ("A", "S")
     names = schema.names
     first = piece.first
     times = _Times(piece)
     for data in _chunks(piece):
         count, texts, ends = split(data)
+        if first + count > piece.first + piece.lines:
+            raise LinesDamaged(piece.segment, first, piece.first + piece.lines)
         value = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(texts)])
         address = None
         if is_addressed and {"value", "address"} & {*names}:
             value, address = _split_address(value)
         chosen: dict[str, pa.Array] = {}
         if "channel" in names:
-            chosen["channel"] = pa.repeat(pa.scalar(channel), count)
+            chosen["channel"] = pa.repeat(pa.scalar(_as_utf8(channel)), count)
         if "offset" in names:
             chosen["offset"] = _integers(pa.int64(), array("q", range(first, first + count)))
         if "timestamp" in names:
@@ -74,10 +86,17 @@ def batches(piece: Piece, channel: str, schema: pa.Schema, mode: str) -> Iterato
         batch = pa.RecordBatch.from_arrays([chosen[name] for name in names], schema=schema) if names else _empty(count)
         yield batch if keep is None else batch.filter(keep)
         first += count
+    if first < piece.first + piece.lines:
+        raise LinesDamaged(piece.segment, first, piece.first + piece.lines)
 
 
-class InvalidLine(ValueError):
+class InvalidLine(Sentence, ValueError):
     """A line is no UTF-8."""
+
+
+def _as_utf8(channel: str) -> str:
+    """A name that Arrow has a text for. Bytes that are no UTF-8 become U+FFFD."""
+    return os.fsencode(channel).decode(errors="replace")
 
 
 def _empty(count: int) -> pa.RecordBatch:
@@ -86,20 +105,26 @@ def _empty(count: int) -> pa.RecordBatch:
 
 
 def _chunks(piece: Piece) -> Iterator[bytes]:
-    """The bytes of a piece, in chunks of whole lines."""
+    """The bytes of a piece, in chunks of whole lines, each looked at before it is given."""
     try:
-        descriptor = os.open(piece.segment, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_to_read(Path(piece.segment))
     except FileNotFoundError:
         directory = Path(piece.segment).parent
         raise LinesGone(f"lines {piece.first} to {piece.first + piece.lines} of {directory} have been removed") from None
+    has_looked = False
     try:
         at, size = piece.start, BATCH_BYTES
         while at < piece.stop:
-            data = os.pread(descriptor, min(size, piece.stop - at), at)
+            wanted = min(size, piece.stop - at)
+            data = os.pread(descriptor, wanted, at)
             stop = data.rfind(b"\n") + 1
-            if not data:
-                raise LinesGone(f"{piece.segment} ends before byte {piece.stop}")
+            if not has_looked and (b"\0" in data or len(data) < wanted):
+                # What did not reach the disk is read as zeros, or is not there; but a line may have zeros too.
+                has_looked = True
+                piece.check()
             if not stop:
+                if len(data) < wanted or at + wanted == piece.stop:
+                    raise LinesDamaged(piece.segment, piece.first, piece.first + piece.lines)
                 size *= 2
                 continue
             yield data if stop == len(data) else data[:stop]

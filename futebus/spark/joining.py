@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .outlet import ADDRESSED, BLOCK, SinkError, check_name, shown
+from .outlet import ADDRESSED, BLOCK, SinkError, check_name
 
 MAX_HELD = 16 * 1024 * 1024
 """Bytes of lines that are held back, all channels together, for the sake of full blocks."""
@@ -128,11 +128,11 @@ def join(values: pa.Array, addresses: pa.Array | None, channel: str) -> bytes:
 
 def _check_addresses(addresses: pa.Array, channel: str) -> None:
     if channel[0] != ADDRESSED:
-        raise SinkError(f"{shown(channel)} takes no addresses: only A channels do")
+        raise SinkError(f"{channel} takes no addresses: only A channels do")
     good = pc.match_substring_regex(addresses, _ADDRESS)
     if not pc.all(good).as_py():
         wrong = addresses.filter(pc.invert(good))[0].as_py().decode("utf-8", "backslashreplace")
-        raise SinkError(f"{shown(channel)}: the address {wrong!r} is neither a hexadecimal number nor *")
+        raise SinkError(f"{channel}: the address {wrong!r} is neither a hexadecimal number nor *")
 
 
 def _join_one_by_one(values: pa.Array, addresses: pa.Array) -> bytes:

@@ -10,13 +10,13 @@ import fcntl
 import mmap
 import os
 import struct
-import sys
 import zlib
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from .outlet import SinkError
+from .telling import say
 
 _SLOT = mmap.PAGESIZE
 """Bytes. Each slot has a page of its own: a page is what is written to the disk at once, and may be torn."""
@@ -86,7 +86,7 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"futebus: waiting for another publisher to end, who has {path}", file=sys.stderr, flush=True)
+            say(f"waiting for another publisher to end, who has {path}")
             fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def _read(self, slot: int) -> tuple[int, Record] | None:

@@ -24,16 +24,21 @@ from pyspark.sql.types import (
 )
 
 from ..drain import ChannelError, check_channel
-from ..spool import SpoolError
+from ..spool import LinesGone, SpoolError
 from .limits import HAS_LIMITS
+from .telling import Sentence
 
 
-class OptionError(ValueError):
+class OptionError(Sentence, ValueError):
     """What is wrong with an option or a schema."""
 
 
-class QueryError(RuntimeError):
+class QueryError(Sentence, RuntimeError):
     """Why a query cannot go on."""
+
+
+class LinesRemoved(QueryError):
+    """Lines have been removed between being looked up and being read. A query that is started again sees that they have."""
 
 
 @contextlib.contextmanager
@@ -49,7 +54,7 @@ def plainly() -> Iterator[None]:
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         if isinstance(error, OptionError):
             raise
-        raise QueryError(str(error)) from None
+        raise (LinesRemoved if isinstance(error, LinesGone) else QueryError)(str(error)) from None
 
 
 COLUMNS: Mapping[str, tuple[type[AtomicType], ...]] = {
@@ -65,6 +70,9 @@ SCHEMA = StructType([StructField(name, types[0](), name == "address") for name, 
 
 PARTITION_BYTES = 64 << 20
 """How much one task reads at most: a whole segment. Half of it costs a tenth of the rows per second, a quarter a fifth."""
+
+MOST_POLL_SECONDS = 3600.0
+"""How long a query waits at most before it asks again."""
 
 MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 """What becomes of a line that is no UTF-8, in the words of Spark's other text formats: the wrong bytes are replaced by U+FFFD;
@@ -192,7 +200,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         fails_on_loss=_flag(given, "failOnDataLoss", True),
         partition_bytes=read_count(given, "partitionBytes", PARTITION_BYTES) or 1,
         # A query that has nothing to do asks again and again. It waits here, and does not ask so often.
-        poll_seconds=(read_count(given, "pollTimeoutMs", 500, least=0) or 0) / 1000,
+        poll_seconds=min((read_count(given, "pollTimeoutMs", 500, least=0) or 0) / 1000, MOST_POLL_SECONDS),
         syncs=_flag(given, "spoolSync", True),
         drains=drain == "auto",
         mode=read_mode(given),
@@ -254,6 +262,9 @@ def _flag(given: Mapping[str, str], name: str, otherwise: bool) -> bool:
     return value == "true"
 
 
+_TOO_MUCH = 1 << 63
+"""What Java has no number for."""
+
 _UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -262,7 +273,8 @@ def read_count(given: Mapping[str, str], name: str, otherwise: int | None, least
     value = given.get(name.lower())
     if value is None:
         return otherwise
-    found = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", value.strip().lower())
-    if not found or int(found[1]) < least:
+    found = re.fullmatch(r"([0-9]{1,20})\s*([bkmgt]?)b?", value.strip().lower())
+    count = int(found[1]) << _UNITS[found[2]] if found else -1
+    if not least <= count < _TOO_MUCH:
         raise OptionError(f"{name} is a number from {least} on, not '{value}'")
-    return int(found[1]) << _UNITS[found[2]]
+    return count

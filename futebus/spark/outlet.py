@@ -9,6 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from .. import entry
+from .telling import Sentence
+
 BLOCK = 128 * 1024
 """Bytes of lines that one write(2) brings. The bus takes a block as one piece of work, and serves others between two. Blocks of
 1 MiB are half again as fast, of 32 KiB half as fast; with any of them, Spark is what takes the time."""
@@ -25,7 +28,7 @@ _BUS_IS_GONE = {errno.ESHUTDOWN, errno.ENOTCONN, errno.ECONNABORTED}
 _ADDRESS = re.compile(rb"\{([0-9A-Fa-f]+)\}")
 
 
-class SinkError(Exception):
+class SinkError(Sentence):
     """What the sink was asked for cannot be done. The text is one sentence, for people."""
 
 
@@ -42,23 +45,15 @@ def check_name(name: str) -> None:
 
 
 def check_bus(directory: Path) -> None:
-    """Sees that there is a bus in a directory, by its `_stat`.
-
-    Without this, an A or B channel would become a plain file that swallows all lines when the bus is not mounted.
+    """Sees that there is a bus in a directory.
 
     Raises:
         SinkError: there is no such directory, or no bus in it.
     """
     try:
-        (directory / "_stat").stat()
-    except NotADirectoryError:
-        raise SinkError(f"{directory} is a file and not the directory of a bus") from None
-    except FileNotFoundError:
-        if not is_directory(directory):
-            raise SinkError(f"there is no directory {directory}") from None
-        raise SinkError(f"no bus is mounted on {directory}") from None
-    except OSError as error:
-        raise SinkError(f"the bus on {directory} cannot be used: {error.strerror}") from None
+        entry.check_bus(directory)
+    except entry.NoBus as error:
+        raise SinkError(str(error)) from None
 
 
 def is_directory(path: Path) -> bool:
@@ -98,7 +93,6 @@ class Outlet:
 
     def __init__(self, directory: Path, name: str, *, may_block: bool = True) -> None:
         check_name(name)
-        check_bus(directory)
         self.name = name
         flags = os.O_WRONLY | os.O_CLOEXEC
         if name[0] not in WITH_MASTER:
@@ -106,7 +100,9 @@ class Outlet:
         if not may_block:
             flags |= os.O_NONBLOCK
         try:
-            self._file = os.open(directory / name, flags, 0o666)
+            self._file = entry.enter(directory, name, flags)
+        except entry.NoBus as error:
+            raise SinkError(str(error)) from None
         except OSError as error:
             raise SinkError(_why_not_opened(name, error)) from None
         self._poller = select.poll()
@@ -157,7 +153,7 @@ class Outlet:
         begin = lines.rfind(b"\n", 0, start) + 1
         end = lines.find(b"\n", start) + 1 or len(lines)
         line = lines[begin : min(end, begin + _SHOWN)].removesuffix(b"\n").decode("utf-8", "backslashreplace")
-        name = shown(self.name)
+        name = self.name
         if error.errno == errno.EMSGSIZE:
             return f"{name}: a line of {end - begin} bytes with its newline is longer than the bus takes (max_message): {line!r}"
         if error.errno == errno.EFAULT:
@@ -201,13 +197,8 @@ class Outlets:
         self._stack.close()
 
 
-def shown(name: str) -> str:
-    """A channel's name for people: one line, whatever is in it."""
-    return name if name.isprintable() else repr(name)
-
-
 def _why_not_opened(name: str, error: OSError) -> str:
-    name, has_master = shown(name), name[0] in WITH_MASTER
+    has_master = name[0] in WITH_MASTER
     if error.errno in (errno.ENOENT, errno.ESPIPE) and has_master:
         return f"{name} has no master"
     if error.errno in _BUS_IS_GONE | {errno.ENOENT}:

@@ -13,15 +13,15 @@ has no place, poll(2) waits.
 import json
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from .journal import Journal, Record, State
-from .outlet import BLOCK, Outlet, Outlets, SinkError, shown
+from .outlet import BLOCK, Outlet, Outlets, SinkError
 from .staging import Segment, clean, complaining, make_directory, remove, sync_directory
+from .telling import say
 
 JOURNAL = "journal"
 
@@ -74,7 +74,7 @@ def forget(directory: Path, batch: int, files: Sequence[str]) -> None:
                 unwanted |= begun | {_list_path(directory, batch).name}
             else:
                 unwanted -= begun
-                print(f"futebus: a part of batch {batch} is out; the rest follows when it is committed again", file=sys.stderr)
+                say(f"a part of batch {batch} is out; the rest follows when it is committed again")
         for name in unwanted:
             remove(directory / name)
 
@@ -155,11 +155,9 @@ def _publish_rest(journal: Journal, directory: Path, bus: Path) -> None:
 
 
 def _tell(segment: Segment, batch: int, lines: int) -> None:
-    print(
-        f"futebus: the publisher of batch {batch} was killed while it wrote to {shown(segment.channel)}:"
-        f" {lines} lines are sent again, and some or all of them may arrive twice",
-        file=sys.stderr,
-        flush=True,
+    say(
+        f"the publisher of batch {batch} was killed while it wrote to {segment.channel}:"
+        f" {lines} lines are sent again, and some or all of them may arrive twice"
     )
 
 

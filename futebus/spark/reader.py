@@ -24,14 +24,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ..spool import LinesGone, NotASpool, Piece, Spool
+from ..spool import LinesDamaged, LinesGone, NotASpool, OnDamage, Piece, Spool, SpoolError
 from .arrow import arrow_schema, batches
-from .drains import Drained, channels_of, say
+from .drains import Drained, empty, remove, remove_rest
+from .found import Found, LeftOut, unfit
 from .limits import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
-from .options import QueryError, SourceOptions, check_schema, parse, plainly
+from .options import LinesRemoved, QueryError, SourceOptions, check_schema, parse, plainly
+from .telling import say
 
 LOOK_SECONDS = 1.0
 """How often is looked for channels that a pattern matches."""
+
+LOOK_SHARE = 30.0
+"""How much longer than the look at spools that others fill the pause is that follows it."""
 
 SMALL_BYTES = 1 << 20
 """Below this, the milliseconds that a task needs to begin count more than the lines that it reads."""
@@ -59,23 +64,37 @@ class LinesPartition(InputPartition):
         self.filler = bytes(FILLER_BYTES if piece.stop - piece.start < SMALL_BYTES else 0)
 
 
-def cut(spool: Spool, begin: int, end: int, most: int) -> Sequence[Piece]:
+def cut(spool: Spool, begin: int, end: int, most: int, on_damage: OnDamage | None = None) -> Sequence[Piece]:
     """The lines from offset `begin` up to `end` in parts for tasks, each of about `most` bytes at most.
 
-    If there are fewer parts than processors, they are cut smaller.
+    If there are fewer parts than processors, they are cut smaller. `on_damage` is as for `Spool.pieces`.
 
     Raises:
         LinesGone: not all of them are there.
     """
-    pieces = list(spool.pieces(begin, end, most))
+    pieces = list(spool.pieces(begin, end, most, on_damage=on_damage))
     size = max(sum(piece.stop - piece.start for piece in pieces) // PROCESSORS, LEAST_BYTES)
-    return pieces if len(pieces) >= PROCESSORS or size >= most else list(spool.pieces(begin, end, size))
+    if len(pieces) >= PROCESSORS or size >= most:
+        return pieces
+    return list(spool.pieces(begin, end, size, on_damage=on_damage and (lambda damage: None)))
 
 
-def read_lines(partition: InputPartition, schema: StructType, mode: str) -> Iterator[pa.RecordBatch]:
-    """What a task does: the lines of a partition, as batches of the schema asked for."""
+def read_lines(
+    partition: InputPartition, schema: StructType, mode: str, on_damage: OnDamage | None = None
+) -> Iterator[pa.RecordBatch]:
+    """What a task does: the lines of a partition, as batches of the schema asked for. `on_damage` is as for `batches`."""
     if isinstance(partition, LinesPartition):
-        yield from batches(partition.piece, partition.channel, arrow_schema(schema), mode)
+        try:
+            yield from batches(partition.piece, partition.channel, arrow_schema(schema), mode, on_damage)
+        except SpoolError as error:
+            # What retention has removed may be told otherwise when it is planned anew. What is damaged stays so.
+            is_removed = isinstance(error, LinesGone) and not isinstance(error, LinesDamaged)
+            raise (LinesRemoved if is_removed else QueryError)(str(error)) from None
+
+
+def say_damage(damage: LinesGone) -> None:
+    """Tells the user what lines are left out."""
+    say(str(damage))
 
 
 class FutebusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -140,7 +159,8 @@ class FutebusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The lines of a part."""
-        return read_lines(partition, self._schema, self._options.mode)
+        options = self._options
+        return read_lines(partition, self._schema, options.mode, None if options.fails_on_loss else say_damage)
 
     def commit(self, end: Offset) -> None:
         """Everything before `end` has been dealt with."""
@@ -152,6 +172,11 @@ class FutebusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._running is not None:
             self._running.stop()
             self._running = None
+        if sys.exc_info()[0] is EOFError:
+            # Spark has gone in an orderly way, a little before its SIGTERM. Who called this would write it to Spark, and print a
+            # traceback when that fails.
+            sys.stderr.flush()
+            os._exit(0)
 
 
 class _Running:
@@ -162,6 +187,14 @@ class _Running:
         self._news = threading.Condition()
         self._spools: dict[str, Spool] = {}
         self._drained: dict[str, Drained] = {}
+        self._empty: set[str] = set()
+        """Channels that have gone, and whose lines have been dealt with."""
+        self._left_out = LeftOut(say)
+        self._found = (
+            Found(options.bus, options.pattern, self._drained, take=self._take, say=say)
+            if options.bus is not None and options.pattern is not None and options.drains
+            else None
+        )
         self._frozen: Offset | None = None
         self._next: Offset = {}
         """Where the next batch begins, for a Spark that does not tell; nothing until that is known."""
@@ -194,32 +227,47 @@ class _Running:
             raise QueryError(f"{directory} is no spool yet: with drain=external, futebus-record {channel} {directory} fills it")
         self._take_up(channel.name)
 
+    def _take(self, name: str) -> Drained:
+        """Opens the channel and the spool of a name that a pattern has matched."""
+        assert self._options.bus is not None
+        return Drained(self._options.bus / name, self._options.spool_of(name), False, self._news, is_found=True)
+
     def _take_up(self, name: str) -> None:
         spool = Spool(self._options.spool_of(name))
         if spool.channel != name:
             raise QueryError(f"{spool.path} is the spool of {spool.channel}, not of {name}")
         self._spools.setdefault(name, spool)
+        self._empty.discard(name)
 
     def _look_for_channels(self) -> None:
         """Takes up channels that a pattern matches, and what the spools of this query still have of others that it matched."""
         options = self._options
         if options.pattern is None or options.bus is None or time.monotonic() - self._looked < LOOK_SECONDS:
             return
-        self._looked = time.monotonic()
-        spools = sorted(entry.parent.name for entry in options.spool.glob("*/spool.json"))
-        for name in filter(options.pattern.fullmatch, spools):
-            if name not in self._spools:
+        if self._found is not None:
+            if not self._looked:
+                remove_rest(options.spool)
+            self._found.look()
+            for name in self._drained.keys() - self._spools.keys():
                 self._take_up(name)
-        if not options.drains:
-            return
-        names = channels_of(options.bus, options.pattern)
-        if names is None:
-            if not self._drained:
-                raise QueryError(f"no bus is mounted on {options.bus}")
-            return  # it may come back
-        for name in names:
-            if name not in self._drained:
-                self._add(options.bus / name)
+        self._looked = time.monotonic()
+        names = [
+            entry.parent.name for entry in options.spool.glob("*/spool.json") if options.pattern.fullmatch(entry.parent.name)
+        ]
+        names = sorted(name for name in names if name not in self._spools and name not in self._empty)
+        self._left_out.keep(names)
+        for name in filter(self._left_out.is_due, names):
+            directory = options.spool_of(name)
+            if why := unfit(name):
+                self._left_out.note(name, f"{directory}: {why}")
+                continue
+            try:
+                if Spool(directory).end >= 0:  # it may just be begun
+                    self._take_up(name)
+            except OSError as error:
+                self._left_out.note(name, f"{directory}: {error.strerror}")
+            except SpoolError as error:
+                self._left_out.note(name, str(error), may_pass=True)
 
     def _start_drains(self) -> None:
         for drained in self._drained.values():
@@ -256,6 +304,8 @@ class _Running:
                 known[name] = self._at(name, spool.begin if self._options.starts_at == "earliest" else self._latest(name))
         known = {name: known[name] for name in self._spools}
         try:
+            if self._options.drains:
+                self._initial.parent.mkdir(parents=True, exist_ok=True)
             new = self._initial.with_suffix(".new")
             new.write_text(json.dumps(known))
             new.replace(self._initial)
@@ -283,6 +333,7 @@ class _Running:
             # Another spool, with fewer lines, would otherwise look as if nothing were new.
             self._spools[name].check(start[name]["spool"], start[name]["line"])
         while True:
+            began = time.monotonic()
             self._look_for_channels()
             self._start_drains()
             for drained in self._drained.values():
@@ -294,10 +345,15 @@ class _Running:
                 break
             with self._news:
                 # Another process's recorder cannot notify: then it is looked every 10 ms, which costs a thousandth of a core.
-                self._news.wait(left if self._options.drains else min(left, 0.01))
+                # Many spools are looked at less often.
+                cost = time.monotonic() - began
+                self._news.wait(left if self._options.drains else min(left, max(0.01, LOOK_SHARE * cost)))
         end: Offset = {name: given for name, given in start.items() if name not in self._spools}
         # Who has least to say comes first: what it leaves of the limit is for the others. Bytes are shared alike.
         talking = sorted((name for name in behind if behind[name] > 0), key=lambda name: behind[name])
+        if talking:
+            # A spool without lines begins where it ends, so nothing need be remembered of it. See `commit`.
+            end = {name: given for name, given in end.items() if name not in self._empty}
         for number, name in enumerate(talking):
             begin = begins[name]["line"]
             share = None if rows is None else -(-rows // (len(talking) - number))
@@ -350,7 +406,7 @@ class _Running:
                 if last == start.get(name):
                     continue
                 spool = self._spool_of_old(name)
-            first = start.get(name) or {"spool": spool.id, "line": spool.begin, "lost": 0}
+            first = start.get(name) or {"spool": spool.id, "line": spool.begin, "lost": spool.lost_before(spool.begin)}
             if last["line"] <= first["line"] and last["spool"] == first["spool"]:
                 continue
             for offset in (first, last):
@@ -363,7 +419,8 @@ class _Running:
                     raise QueryError(f"{words}; with failOnDataLoss=false the query goes on")
                 say(words)
                 begin = spool.begin
-            for piece in cut(spool, begin, last["line"], self._options.partition_bytes):
+            on_damage = None if self._options.fails_on_loss else say_damage
+            for piece in cut(spool, begin, last["line"], self._options.partition_bytes, on_damage):
                 yield LinesPartition(name, piece)
 
     def _spool_of_old(self, name: str) -> Spool:
@@ -380,6 +437,25 @@ class _Running:
         for name, drained in self._drained.items():
             if name in end:
                 drained.forget(end[name]["line"])
+        if self._found is not None:
+            self._give_back(end)
+
+    def _give_back(self, end: Offset) -> None:
+        """Gives back what the channels that have gone still take.
+
+        First their spools lose their last lines; then the offsets do not speak of them any more; and when the batch is done that
+        ended with such an offset, they are removed. Whenever the query is killed, and whenever such a channel comes again, its
+        next line is the next one that the query gets.
+        """
+        for name in self._empty - end.keys():
+            remove(self._options.spool_of(name), name)
+            self._empty.discard(name)
+        for name in [name for name in self._spools if name not in self._drained]:
+            spool = self._spools[name]
+            given = end.get(name) or {"spool": spool.id, "line": spool.begin}
+            if empty(spool.path, name, given["line"], given["spool"]):
+                del self._spools[name]
+                self._empty.add(name)
 
     def stop(self) -> None:
         """Ends the drains."""

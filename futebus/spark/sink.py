@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 from pyspark.taskcontext import TaskContext
 
 from .joining import Columns, blocks
-from .outlet import ADDRESSED, Outlets, SinkError, check_bus, check_name, is_directory, shown
+from .outlet import ADDRESSED, Outlets, SinkError, check_bus, check_name, is_directory
 from .publishing import forget, publish
 from .staging import Segment, complaining, make_directory, stage
 
@@ -58,7 +58,9 @@ class Target:
     staging: Path | None
     """The stagingLocation; None for direct delivery."""
 
-    def write(self, batches: Iterable["RecordBatch"], query: str, batch: int, partition: int) -> WriterCommitMessage:
+    def write(
+        self, batches: Iterable["RecordBatch"], query: str, batch: int, partition: int, *, makes_directory: bool = True
+    ) -> WriterCommitMessage:
         """Does a task's work.
 
         Args:
@@ -66,13 +68,15 @@ class Target:
             query: the name of the query's directory in the stagingLocation.
             batch: the id of the batch.
             partition: which part of it this is.
+            makes_directory: whether that directory is made if it is not there.
 
         Raises:
             SinkError: a row, a channel or a file is not as it should be.
         """
         lines = blocks(batches, self.columns, self.channel)
         if self.staging is not None:
-            return Staged(query, partition, stage(self.staging / query, batch, partition, lines))
+            segments = stage(self.staging / query, batch, partition, lines, makes_directory=makes_directory)
+            return Staged(query, partition, segments)
         with Outlets(self.bus) as outlets:
             for channel, block in lines:
                 outlets[channel].put(block)
@@ -147,13 +151,18 @@ class FutebusWriter(DataSourceArrowWriter):
             if overwrite:
                 raise SinkError('a bus keeps nothing that could be overwritten: use mode("append")')
             self._target = target(schema, options)
-        # Spark makes one such object for a job, and hands copies of it to all tasks and to commit.
-        self._job = f"job-{uuid.uuid4().hex}"
+            # Spark makes one such object for a job, and hands copies of it to all tasks and to commit.
+            self._job = f"job-{uuid.uuid4().hex}"
+            if self._target.staging is not None:
+                # Tasks make none: Spark gives a job up while some of them still run. What these stage, nobody would remove.
+                directory = self._target.staging / self._job
+                with complaining(directory):
+                    make_directory(directory)
 
     def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
         """Publishes or stages the rows of a task."""
         with _plainly():
-            return self._target.write(iterator, self._job, 0, _context().partitionId())
+            return self._target.write(iterator, self._job, 0, _context().partitionId(), makes_directory=False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publishes what was staged."""
@@ -193,7 +202,7 @@ def target(schema: StructType, options: Mapping[str, str]) -> Target:
         path, channel = path.parent, path.name
         check_name(channel)
         if columns.address is not None and channel[0] != ADDRESSED:
-            raise SinkError(f"{shown(channel)} takes no addresses: a column `address` is for A channels only")
+            raise SinkError(f"{channel} takes no addresses: a column `address` is for A channels only")
     check_bus(path)
     return Target(path, channel, columns, _staging(given))
 

@@ -34,21 +34,23 @@ class StagedFile:
     """A file that lines are written to, and the segments in it.
 
     Args:
-        directory: the query's. It is made if it is not there.
+        directory: the query's.
         name: the file's name, a new one.
+        makes_directory: whether the directory is made if it is not there.
 
     Raises:
         SinkError: the file cannot be made; `append` and `finish`: it cannot be written.
     """
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, *, makes_directory: bool = True) -> None:
         self.segments: list[Segment] = []
         self._directory = directory
         self._name = name
         self._path = directory / name
         self._length = 0
         with complaining(self._path):
-            make_directory(directory)
+            if makes_directory:
+                make_directory(directory)
             self._file = self._path.open("xb")
 
     def append(self, channel: str, lines: bytes) -> None:
@@ -77,7 +79,9 @@ class StagedFile:
             self._file.close()
 
 
-def stage(directory: Path, batch: int, partition: int, blocks: Iterable[tuple[str, bytes]]) -> list[Segment]:
+def stage(
+    directory: Path, batch: int, partition: int, blocks: Iterable[tuple[str, bytes]], *, makes_directory: bool = True
+) -> list[Segment]:
     """Writes lines into a new file. If that fails, the file is removed.
 
     Args:
@@ -85,6 +89,7 @@ def stage(directory: Path, batch: int, partition: int, blocks: Iterable[tuple[st
         batch: the id of the batch.
         partition: which part of the batch this is.
         blocks: channels, each with whole lines for it.
+        makes_directory: whether the directory is made if it is not there. If not, whoever has removed it wants nothing any more.
 
     Returns:
         What was written, in its order. Without any lines there is no file.
@@ -95,7 +100,7 @@ def stage(directory: Path, batch: int, partition: int, blocks: Iterable[tuple[st
     file: StagedFile | None = None
     try:
         for channel, lines in blocks:
-            file = file or StagedFile(directory, f"{batch}-{partition}-{uuid.uuid4().hex}.lines")
+            file = file or StagedFile(directory, f"{batch}-{partition}-{uuid.uuid4().hex}.lines", makes_directory=makes_directory)
             file.append(channel, lines)
         if file is None:
             return []

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from ..core.text import printable
+
 STATUS_SECONDS = 60.0
 """How often the status is told where it cannot be written over."""
 
@@ -43,10 +45,11 @@ class Terminal:
     def say(self, words: str, *, is_wrong: bool = False) -> None:
         """Says a sentence."""
         red, plain = (_RED, _PLAIN) if is_wrong and self._has_colours else ("", "")
-        self._write(f"{red}{self._name}: {words}{plain}\n")
+        self._write(f"{red}{self._name}: {printable(words)}{plain}\n")
 
     def status(self, words: str, *, is_last: bool = False) -> None:
         """Shows how things are."""
+        words = printable(words)
         with self._lock:
             if self._is_quiet:
                 return
@@ -71,7 +74,7 @@ class Terminal:
     def write(self, text: str) -> int:
         """Takes what is printed to `sys.stderr`, for which this may stand."""
         if not self.is_closed:
-            self._write(text)
+            self._write(_fit(text))
         return len(text)
 
     def flush(self) -> None:
@@ -92,7 +95,12 @@ class Terminal:
             os.close(kept)
 
     def _pass_on(self, descriptor: int) -> None:
-        with open(descriptor, errors="replace") as lines:
+        with open(descriptor, encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
             for line in lines:
                 if not self.is_closed and (self.is_open or not line.startswith(_NOISE)):
-                    self._write(line)
+                    self._write(_fit(line))
+
+
+def _fit(text: str) -> str:
+    """What others print, fit for a terminal: its lines stay lines."""
+    return "\n".join(printable(line.expandtabs()) for line in text.split("\n"))

@@ -1,7 +1,10 @@
-"""What the files of a spool look like: names, marks, segments. See the package."""
+"""What the files of a spool look like: names, marks, segments, and what says whose they are. See the package."""
 
 import bisect
+import json
 import os
+import re
+import stat
 import struct
 from array import array
 from pathlib import Path
@@ -9,8 +12,11 @@ from typing import NamedTuple
 
 from ..core._scan import lines as scan
 
-FORMAT = 1
-"""Of the directory; a number in `spool.json` that a later layout would count up."""
+FORMAT = 2
+"""Of the directory; a number in `spool.json` that a later layout would count up.
+
+1 had neither `least` nor `PLAIN`. Such a spool can be read, and becomes one of today's when it is written.
+"""
 
 SEGMENT_BYTES = 64 << 20
 """How long a segment gets: the unit of retention, and of what Spark likes to read as one partition."""
@@ -28,8 +34,15 @@ MARKS = 32768
 """How many appends a segment has room for."""
 
 MARK = struct.Struct("<QQQQ")
+
+PLAIN = 1 << 63
+"""Is set in the last number of a mark whose lines hold no NUL byte. A piece of a file that did not reach the disk reads as zeros,
+and a line may hold zeros too: so they can be told apart, mostly."""
+
 IDENTITY = "spool.json"
 LOCK = "lock"
+
+_SEGMENT = re.compile(r"\d{20}\.index")
 
 
 class SpoolError(Exception):
@@ -52,6 +65,72 @@ class LinesGone(SpoolError):
     """Lines that are asked for have been removed by retention, or were never there."""
 
 
+class LinesDamaged(LinesGone):
+    """Lines that are asked for did not reach the disk, or were destroyed on it.
+
+    Args:
+        file: what is damaged.
+        first: the offset of the first of the lines that cannot be had for this.
+        stop: the offset of the next line that can.
+    """
+
+    def __init__(self, file: str | Path, first: int, stop: int) -> None:
+        super().__init__(f"{file} is damaged, as a loss of power may do: its lines {first} to {stop} (not included) are lost")
+        self.file, self.first, self.stop = file, first, stop
+
+
+class Identity(NamedTuple):
+    """What `spool.json` says."""
+
+    format: int
+    id: str
+    channel: str
+    least: int = 0
+    """Lines before this one have been removed. With nothing else left, the spool goes on here."""
+    lost: int = 0
+    """How many lines are known to have been lost before that one."""
+    boot: str = ""
+    """During which run of the system it was last written: if it was another one, power may have been lost since."""
+
+    def encoded(self) -> bytes:
+        """The content of the file."""
+        return json.dumps(self._asdict()).encode() + b"\n"
+
+
+def read_identity(directory: Path, dir_fd: int | None = None) -> Identity:
+    """Reads what a spool says of itself.
+
+    Args:
+        directory: where it is.
+        dir_fd: the same, open.
+
+    Raises:
+        NotASpool: it is none, or one of a format of later.
+        OSError: it cannot be read.
+    """
+    file = directory / IDENTITY
+    try:
+        descriptor = open_to_read(file, dir_fd)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotASpool(f"{directory} is no spool: it has no {IDENTITY}") from None
+    try:
+        data = os.pread(descriptor, 1 << 16, 0)
+    finally:
+        os.close(descriptor)
+    try:
+        given = json.loads(data)
+        number = int(given["format"])
+        known = {name: given[name] for name in Identity._fields[3:] if name in given}
+        identity = Identity(number, str(given["id"]), str(given["channel"]), **known)
+        if not (isinstance(identity.least, int) and isinstance(identity.lost, int)):
+            raise TypeError
+    except (ValueError, KeyError, TypeError):
+        raise NotASpool(f"{file} is damaged") from None
+    if not 1 <= number <= FORMAT:
+        raise NotASpool(f"{directory} is a spool of another format than {FORMAT}")
+    return identity
+
+
 class Mark(NamedTuple):
     """Where an append ends."""
 
@@ -63,15 +142,35 @@ class Mark(NamedTuple):
     """When it was made, nanoseconds since the epoch. Never before the mark before."""
     lost: int
     """How many lines are known to have been lost before it, since the spool began."""
+    is_plain: bool = False
+    """Whether it is known that the lines of this append hold no NUL byte."""
+
+    def packed(self) -> bytes:
+        """As the index has it."""
+        return MARK.pack(self.line, self.byte, self.time, self.lost | PLAIN * self.is_plain)
 
 
 class Segment:
-    """One segment as a reader sees it. Marks that are made later are seen after `refresh`."""
+    """One segment as a reader sees it. Marks that are made later are seen after `refresh`.
 
-    def __init__(self, directory: Path, first: int) -> None:
+    Its marks are those that make sense: a loss of power may have left others behind them.
+
+    Args:
+        directory: where it is.
+        first: the offset of its first line.
+        dir_fd: the directory, open; for who must not be led elsewhere.
+
+    Raises:
+        LinesGone: retention has removed it.
+        NotASpool: its index is no file.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, directory: Path, first: int, dir_fd: int | None = None) -> None:
         self.first = first
         self.path = directory / f"{first:020d}.lines"
         self._index = directory / f"{first:020d}.index"
+        self._dir_fd = dir_fd
         self._marks = array("Q")
         self.refresh()
 
@@ -81,16 +180,20 @@ class Segment:
         before = self._marks[begin * 4 :]
         known = begin * MARK.size
         try:
-            with self._index.open("rb", buffering=0) as file:
-                # Mostly nothing has been added; then this is one short read.
-                data = os.pread(file.fileno(), MARK.size * 64, known)
-                if len(data) == MARK.size * 64 and data[-16:-8] != bytes(8):
-                    data += os.pread(file.fileno(), MARKS * MARK.size, known + len(data))
+            descriptor = open_to_read(self._index, self._dir_fd)
         except FileNotFoundError:
             raise LinesGone(f"the lines from {self.first} on have been removed from {self.path.parent}") from None
+        try:
+            # Mostly nothing has been added; then this is one short read.
+            data = os.pread(descriptor, MARK.size * 64, known)
+            if len(data) == MARK.size * 64 and data[-16:-8] != bytes(8):
+                data += os.pread(descriptor, MARKS * MARK.size, known + len(data))
+        finally:
+            os.close(descriptor)
         new = array("Q", data[: len(data) // MARK.size * MARK.size])
-        # Each mark has a time, and behind the last one there are zeros.
-        count = bisect.bisect_left(range(len(new) // 4), True, key=lambda number: new[number * 4 + 2] == 0)
+        count = _sensible(new)
+        if not begin and count and new[:2] != array("Q", (self.first, 0)):
+            count = 0
         self._marks[begin * 4 :] = new[: count * 4]
         return self._marks[begin * 4 :] != before
 
@@ -99,7 +202,8 @@ class Segment:
 
     def __getitem__(self, number: int) -> Mark:
         begin = (number if number >= 0 else len(self) + number) * 4
-        return Mark(*self._marks[begin : begin + 4])
+        line, byte, time, last = self._marks[begin : begin + 4]
+        return Mark(line, byte, time, last & ~PLAIN, last >= PLAIN)
 
     def mark_behind(self, line: int) -> int:
         """The number of the first mark whose lines include the line before `line`; the last mark's at most."""
@@ -114,35 +218,89 @@ class Segment:
         return min(bisect.bisect_right(range(len(self)), byte, key=lambda number: self._marks[number * 4 + 1]), len(self) - 1)
 
 
-def segment_firsts(directory: Path) -> list[int]:
+def _sensible(numbers: "array[int]") -> int:
+    """How many marks make sense, from the first on: each has a time, and no number gets less."""
+    times = numbers[2::4]
+    count = times.index(0) if 0 in times else len(times)
+    for column in range(4):
+        values = [number & ~PLAIN for number in numbers[column : count * 4 : 4]]
+        if values != sorted(values):
+            count = next(number for number in range(1, count) if values[number] < values[number - 1])
+    return count
+
+
+def segment_firsts(directory: Path, dir_fd: int | None = None) -> list[int]:
     """The offsets at which the segments of a spool begin, in order."""
-    return sorted(int(name.name[:-6]) for name in directory.glob("*.index"))
+    try:
+        names = names_in(dir_fd) if dir_fd is not None else [entry.name for entry in directory.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(name[:20]) for name in names if _SEGMENT.fullmatch(name))
 
 
-def last_mark(directory: Path, first: int) -> Mark | None:
+def names_in(dir_fd: int) -> list[str]:
+    """The names in a directory that is open."""
+    # The position in a directory is shared with all who have the same description open: with the process that forked this one.
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        return os.listdir(descriptor)  # noqa: PTH208  a path is what it should not be
+    finally:
+        os.close(descriptor)
+
+
+def last_mark(directory: Path, first: int, dir_fd: int | None = None) -> Mark | None:
     """The last mark of a segment, None if it is not there. For one that has been closed this is one short read."""
     try:
-        with (directory / f"{first:020d}.index").open("rb", buffering=0) as file:
-            data = os.pread(file.fileno(), MARK.size, max(os.fstat(file.fileno()).st_size - MARK.size, 0))
-        if len(data) == MARK.size and (mark := Mark(*MARK.unpack(data))).time:
-            return mark
-        segment = Segment(directory, first)
+        descriptor = open_to_read(directory / f"{first:020d}.index", dir_fd)
+        try:
+            data = os.pread(descriptor, MARK.size, max(os.fstat(descriptor).st_size - MARK.size, 0))
+        finally:
+            os.close(descriptor)
+        if len(data) == MARK.size and data[16:24] != bytes(8):
+            line, byte, time, last = MARK.unpack(data)
+            return Mark(line, byte, time, last & ~PLAIN, last >= PLAIN)
+        segment = Segment(directory, first, dir_fd)
     except (FileNotFoundError, LinesGone):
         return None
     return segment[-1] if len(segment) else None
 
 
+def open_to_read(path: Path, dir_fd: int | None = None) -> int:
+    """Opens a file of a spool, and nothing else: of a FIFO in its place, nobody would ever answer.
+
+    Args:
+        path: which one.
+        dir_fd: its directory, open. Then a symbolic link is not followed.
+
+    Raises:
+        NotASpool: it is something else than a file.
+        OSError: as open(2).
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags) if dir_fd is None else os.open(path.name, flags | os.O_NOFOLLOW, dir_fd=dir_fd)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotASpool(f"{path} is no file")
+    return descriptor
+
+
 def read_bytes(path: Path, start: int, stop: int) -> bytes:
-    """A part of a file.
+    """A part of a file; less if it ends before.
 
     Raises:
         LinesGone: retention has removed it.
     """
     try:
-        with path.open("rb", buffering=0) as file:
-            return os.pread(file.fileno(), stop - start, start)
+        descriptor = open_to_read(path)
     except FileNotFoundError:
         raise LinesGone(f"{path} has been removed") from None
+    try:
+        data = os.pread(descriptor, stop - start, start)
+        while len(data) < stop - start and (more := os.pread(descriptor, stop - start - len(data), start + len(data))):
+            data += more  # one call gives 2 GiB at most, and less when a signal comes
+        return data
+    finally:
+        os.close(descriptor)
 
 
 def count_lines(data: bytes | memoryview) -> int:
@@ -157,9 +315,20 @@ def count_lines(data: bytes | memoryview) -> int:
     return total
 
 
+def is_whole(data: bytes, lines: int, is_plain: bool) -> bool:
+    """Whether these are so many lines, none with a hole in it.
+
+    Args:
+        data: what is there.
+        lines: how many there should be.
+        is_plain: whether it is known that they hold no NUL byte.
+    """
+    return count_lines(data) == lines and data[-1:] in (b"\n", b"") and not (is_plain and b"\0" in data)
+
+
 def sync(path: Path) -> None:
     """Has a file or directory on the disk before it returns."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

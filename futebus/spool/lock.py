@@ -2,13 +2,15 @@
 
 import contextlib
 import fcntl
-import json
+import io
 import os
+import threading
 import uuid
 from pathlib import Path
+from typing import Any
 
-from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, NotASpool, SpoolInUse, sync
-from .reader import Spool
+from .files import OWN_MODE, Directory
+from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, Identity, NotASpool, SpoolInUse, read_identity
 
 
 class SpoolLock:
@@ -17,65 +19,82 @@ class SpoolLock:
     Args:
         path: the directory; its parents must exist.
         channel: the name of the channel.
+        mode: the permissions of the directory, if it is made. Files have the same, but cannot be executed.
 
     Raises:
         ForeignSpool: it is the spool of another channel.
-        NotASpool: the directory has something else in it.
+        NotASpool: the directory has something else in it, or others can write to it.
         SpoolInUse: somebody else writes it.
         OSError: as the system says, `ENOSPC` among others.
     """
 
-    def __init__(self, path: str | os.PathLike[str], channel: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], channel: str, *, mode: int = OWN_MODE) -> None:
         self.path = Path(path)
         self.channel = channel
-        self._file = self._take()
+        self._file: io.FileIO | None = None
+        self._noting = threading.Lock()
+        self.directory = Directory(self.path, mode)
         try:
-            self.id = self._identify()
+            self._take()
+            self.identity = self._identify()
         except BaseException:
             self.close()
             raise
 
-    def _take(self) -> int:
+    def __del__(self) -> None:
+        # Whom an interrupt has kept from closing it should not be in its own way.
+        if hasattr(self, "directory"):
+            self.close()
+
+    @property
+    def id(self) -> str:
+        """The spool's identity."""
+        return self.identity.id
+
+    def _take(self) -> None:
+        # Who was killed while it began one may have left its first two files.
+        others = {*self.directory.names()} - {LOCK, IDENTITY + ".new"}
+        if others and IDENTITY not in others:
+            raise NotASpool(f"{self.path} is no spool, and not empty")
+        self._file = io.FileIO(self.directory.open(LOCK, creates=True), "r+")
         try:
-            if not self.path.is_dir():
-                self.path.mkdir()
-            # Who was killed while it began one may have left its first two files.
-            others = {entry.name for entry in self.path.iterdir()} - {LOCK, IDENTITY + ".new"}
-            if others and IDENTITY not in others:
-                raise NotASpool(f"{self.path} is no spool, and not empty")
-        except FileNotFoundError:
-            raise NotASpool(f"{self.path.parent} does not exist") from None
-        except (FileExistsError, NotADirectoryError):
-            raise NotASpool(f"{self.path} is no directory") from None
-        lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
-            os.close(lock)
+            holder = os.pread(self._file.fileno(), 32, 0).decode(errors="replace").strip()
             raise SpoolInUse(f"{self.path} is being written by {f'process {holder}' if holder else 'another process'}") from None
-        self._file = lock
         self.sign()
-        return lock
 
     def sign(self) -> None:
         """Notes this process as the one that writes, for people who ask."""
+        assert self._file is not None
         with contextlib.suppress(OSError):  # a full disk is no reason not to write where there is still room
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+            os.ftruncate(self._file.fileno(), 0)
+            os.pwrite(self._file.fileno(), f"{os.getpid()}\n".encode(), 0)
 
-    def _identify(self) -> str:
-        file = self.path / IDENTITY
-        if not file.exists():
-            new = self.path / (IDENTITY + ".new")
-            new.write_text(json.dumps({"format": FORMAT, "id": str(uuid.uuid4()), "channel": self.channel}) + "\n")
-            sync(new)
-            new.rename(file)
-            sync(self.path)
-        spool = Spool(self.path)
-        if spool.channel != self.channel:
-            raise ForeignSpool(f"{self.path} is the spool of {spool.channel}, not of {self.channel}")
-        return spool.id
+    def _identify(self) -> Identity:
+        self.directory.remove(IDENTITY + ".new")
+        if not self.directory.has(IDENTITY):
+            self.directory.replace(IDENTITY, Identity(FORMAT, str(uuid.uuid4()), self.channel).encoded())
+        return self.read_again()
+
+    def read_again(self) -> Identity:
+        """What the spool says of itself now: another process with this lock may have noted something."""
+        self.identity = read_identity(self.path, self.directory.descriptor)
+        if self.identity.channel != self.channel:
+            raise ForeignSpool(f"{self.path} is the spool of {self.identity.channel}, not of {self.channel}")
+        return self.identity
+
+    def note(self, **changes: Any) -> None:
+        """Has the spool say something else of itself, from now on and after a loss of power. Any thread may call it.
+
+        Args:
+            changes: fields of `Identity`.
+        """
+        with self._noting:
+            identity = self.identity._replace(**changes)
+            if identity != self.identity:
+                self.directory.replace(IDENTITY, identity.encoded())
+                self.identity = identity
 
     def check(self) -> None:
         """Checks that what is locked is still what is there.
@@ -84,12 +103,15 @@ class SpoolLock:
             NotASpool: the directory has been removed, or is another one now.
         """
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(self._file), (self.path / LOCK).stat()):
+            lock = os.stat(LOCK, dir_fd=self.directory.descriptor, follow_symlinks=False)
+            if self._file and os.path.samestat(os.fstat(self._file.fileno()), lock) and self.directory.is_at(self.path):
                 return
         raise NotASpool(f"{self.path} has been removed while it was written")
 
     def close(self) -> None:
         """Gives the right up. Children that share it still have it."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        try:
+            if self._file is not None:
+                self._file.close()
+        finally:
+            self.directory.close()

@@ -2,29 +2,34 @@
 
 import bisect
 import contextlib
-import json
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core.framing import length_of
 from .layout import (
-    FORMAT,
-    IDENTITY,
     READ_BYTES,
     SEGMENT_BYTES,
     ForeignSpool,
+    LinesDamaged,
     LinesGone,
     Mark,
     NotASpool,
     Segment,
     count_lines,
+    is_whole,
     read_bytes,
+    read_identity,
     segment_firsts,
     sync,
 )
+
+CHECK_BYTES = 1 << 20
+"""How much of a piece is looked at in one go."""
+
+OnDamage = Callable[[LinesDamaged], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +52,94 @@ class Piece:
         """Its lines, each with its newline.
 
         Raises:
+            LinesDamaged: some of them are not what they were.
             LinesGone: retention was faster.
         """
-        try:
-            with Path(self.segment).open("rb") as file:
-                file.seek(self.start)
-                data = file.read(self.stop - self.start)
-        except FileNotFoundError:
-            data = b""
-        if len(data) != self.stop - self.start:
-            raise LinesGone(f"lines {self.first} to {self.first + self.lines} of {Path(self.segment).parent} have been removed")
+        data = self._bytes(self.start, self.stop)
+        if b"\0" in data or not is_whole(data, self.lines, False) or len(data) != self.stop - self.start:
+            self.check()
         return data
+
+    def check(self) -> None:
+        """Looks whether every line is what it was. It costs what reading them does.
+
+        Raises:
+            LinesDamaged: it is not so.
+            LinesGone: retention was faster.
+        """
+        for part in self.parts():
+            if isinstance(part, LinesDamaged):
+                raise part
+
+    def sound(self, on_damage: OnDamage) -> Iterator["Piece"]:
+        """What of it is as it was; the rest is told.
+
+        Raises:
+            LinesGone: retention was faster.
+        """
+        if self._looks_sound():
+            yield self
+            return
+        for part in self.parts():
+            if isinstance(part, LinesDamaged):
+                on_damage(part)
+            else:
+                yield part
+
+    def _looks_sound(self) -> bool:
+        lines, data = 0, b""
+        for at in range(self.start, self.stop, CHECK_BYTES):
+            stop = min(at + CHECK_BYTES, self.stop)
+            data = self._bytes(at, stop)
+            if b"\0" in data or len(data) != stop - at:
+                return False
+            lines += count_lines(data)
+        return lines == self.lines and data[-1:] in (b"\n", b"")
+
+    def parts(self) -> Iterator["Piece | LinesDamaged"]:
+        """What of it is as it was, and what is not, in order. Each append is sound, or it is not.
+
+        Raises:
+            LinesGone: retention was faster.
+        """
+        path = Path(self.segment)
+        segment = Segment(path.parent, int(path.stem))
+        end = self.first + self.lines
+        at, begin = self.first, self.start
+        times: list[tuple[int, int]] = []
+
+        def so_far() -> Piece:
+            lines = sum(count for count, _ in times)
+            return replace(self, first=at, lines=lines, start=begin, stop=behind, times=tuple(times))
+
+        behind = begin
+        for number in range(1, len(segment)):
+            before, mark = segment[number - 1], segment[number]
+            first, stop = max(before.line, self.first), min(mark.line, end)
+            if first >= stop:
+                continue
+            data = self._bytes(before.byte, mark.byte)
+            if is_whole(data, mark.line - before.line, mark.is_plain) and len(data) == mark.byte - before.byte:
+                times.append((stop - first, mark.time))
+                behind = min(mark.byte, self.stop)
+                continue
+            if times:
+                yield so_far()
+            yield LinesDamaged(path, first, stop)
+            at, begin = stop, mark.byte
+            times.clear()
+        if times:
+            yield so_far()
+        at += sum(count for count, _ in times)
+        if at < end:
+            yield LinesDamaged(path, at, end)
+
+    def _bytes(self, start: int, stop: int) -> bytes:
+        try:
+            return read_bytes(Path(self.segment), start, stop)
+        except LinesGone:
+            directory = Path(self.segment).parent
+            raise LinesGone(f"lines {self.first} to {self.first + self.lines} of {directory} have been removed") from None
 
 
 class Spool:
@@ -68,20 +150,16 @@ class Spool:
 
     Raises:
         NotASpool: it is none.
+        OSError: it cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            identity = json.loads((self.path / IDENTITY).read_bytes())
-            known, self.id, self.channel = identity["format"] == FORMAT, str(identity["id"]), str(identity["channel"])
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotASpool(f"{self.path} is no spool: it has no {IDENTITY}") from None
-        except (ValueError, KeyError, TypeError):
-            raise NotASpool(f"{self.path / IDENTITY} is damaged") from None
-        if not known:
-            raise NotASpool(f"{self.path} is a spool of another format than {FORMAT}")
+        identity = read_identity(self.path)
+        self.id, self.channel = identity.id, identity.channel
         self._last: Segment | None = None
+        self._synced = -1
+        """The newest segment that is known to be in the directory also after a loss of power."""
 
     def _segment(self, first: int) -> Segment:
         if self._last is not None and self._last.first == first:
@@ -144,7 +222,7 @@ class Spool:
             number = segment.mark_at(moment)
             if number < len(segment):
                 return segment[max(number - 1, 0)].line
-            offset = segment[-1].line
+            offset = segment[-1].line if len(segment) else offset
         return max(offset, end)
 
     def lost_before(self, offset: int) -> int:
@@ -153,16 +231,26 @@ class Spool:
         A loss that is noted behind that line belongs to the lines that follow; so the answer never changes.
         """
         firsts = segment_firsts(self.path)
+        if not firsts:
+            raise NotASpool(f"{self.path} has no segments")
         segment = self._segment(firsts[max(bisect.bisect_left(firsts, offset) - 1, 0)])
-        if segment[-1].line < offset:
+        if not len(segment) or segment[-1].line < offset:
             segment.refresh()
-        return segment[segment.mark_behind(offset)].lost
+        return segment[segment.mark_behind(offset)].lost if len(segment) else 0
 
     def offset_after(self, offset: int, size: int) -> int:
-        """The offset behind the lines from `offset` on that have `size` bytes together; one line is always among them."""
+        """The offset behind the lines from `offset` on that have `size` bytes together; one line is always among them.
+
+        Raises:
+            LinesGone: they are not there.
+        """
         end, least = self.end, offset + 1
         while offset < end:
-            segment, _, byte = self._locate(offset)
+            try:
+                segment, _, byte = self._locate(offset)
+            except LinesDamaged as damage:  # who reads them will be told
+                offset = damage.stop
+                continue
             stop = segment[-1]
             if byte + size >= stop.byte:
                 size -= stop.byte - byte
@@ -182,43 +270,80 @@ class Spool:
             raise LinesGone(
                 f"line {offset} of {self.path} has been removed; the first that is there is {firsts[0] if firsts else 0}"
             )
-        segment = self._segment(firsts[bisect.bisect_right(firsts, offset) - 1])
-        number = segment.mark_behind(offset + 1)
-        if segment[number].line <= offset:
+        place = bisect.bisect_right(firsts, offset) - 1
+        segment = self._segment(firsts[place])
+        if not len(segment) or segment[-1].line <= offset:
             segment.refresh()
-            number = segment.mark_behind(offset + 1)
-        if segment[number].line <= offset:
-            raise LinesGone(f"line {offset} is not in {self.path}, which ends at {segment[-1].line}")
+        end = segment[-1].line if len(segment) else segment.first
+        if end <= offset:
+            if place + 1 < len(firsts):
+                raise LinesDamaged(segment.path.with_suffix(".index"), end, firsts[place + 1])
+            raise LinesGone(f"line {offset} is not in {self.path}, which ends at {end}")
+        number = segment.mark_behind(offset + 1)
         before = segment[max(number - 1, 0)]
         if before.line == offset:
             return segment, number, before.byte
-        data = read_bytes(segment.path, before.byte, segment[number].byte)
-        return segment, number, before.byte + length_of(data, offset - before.line)
+        return segment, number, before.byte + length_of(self._append(segment, number), offset - before.line)
 
-    def pieces(self, begin: int, end: int, size: int = SEGMENT_BYTES) -> Iterator[Piece]:
+    def _append(self, segment: Segment, number: int) -> bytes:
+        """The lines of an append, whole. To find one of them they must be counted, and so they must be what they were."""
+        before, mark = segment[number - 1], segment[number]
+        data = read_bytes(segment.path, before.byte, mark.byte)
+        if len(data) != mark.byte - before.byte or not is_whole(data, mark.line - before.line, mark.is_plain):
+            raise LinesDamaged(segment.path, before.line, mark.line)
+        return data
+
+    def pieces(self, begin: int, end: int, size: int = SEGMENT_BYTES, *, on_damage: OnDamage | None = None) -> Iterator[Piece]:
         """The lines from offset `begin` up to `end`, in pieces of about `size` bytes, none across two segments.
 
+        That a piece is what it was is found out when it is read.
+
+        Args:
+            begin: the offset of the first line.
+            end: the offset behind the last one.
+            size: see above.
+            on_damage: is told of lines that cannot be found for some damage, and are left out. Without it that is an error.
+
         Raises:
+            LinesDamaged: where some of them are cannot be told any more.
             LinesGone: not all of them are there.
         """
         while begin < end:
-            segment, number, start = self._locate(begin)
-            first, byte, at = begin, start, start
-            times: list[tuple[int, int]] = []
-            while begin < end and at - start < size and number < len(segment):
-                mark = segment[number]
-                number += 1
-                if mark.line > end:
-                    data = read_bytes(segment.path, at, mark.byte)
-                    at += length_of(data, end - begin)
-                    taken = end - begin
-                else:
-                    at = mark.byte
-                    taken = mark.line - begin
-                if taken:
-                    times.append((taken, mark.time))
-                    begin += taken
-            yield Piece(str(segment.path), first, begin - first, byte, at, tuple(times))
+            try:
+                piece = self._piece(begin, end, size)
+            except LinesDamaged as damage:
+                if on_damage is None:
+                    raise
+                stop = min(max(damage.stop, begin + 1), end)
+                on_damage(LinesDamaged(damage.file, begin, stop))
+                begin = stop
+                continue
+            yield piece
+            begin += piece.lines
+
+    def _piece(self, begin: int, end: int, size: int) -> Piece:
+        """The first of these lines, as many as make a piece; at least one."""
+        segment, number, start = self._locate(begin)
+        first, at = begin, start
+        times: list[tuple[int, int]] = []
+        while begin < end and at - start < size and number < len(segment):
+            before, mark = segment[number - 1], segment[number]
+            if mark.line > end:
+                try:
+                    at = before.byte + length_of(self._append(segment, number), end - before.line)
+                except LinesDamaged:
+                    if begin == first:
+                        raise
+                    break  # the next piece begins with it
+                taken = end - begin
+            else:
+                at = mark.byte
+                taken = mark.line - begin
+            number += 1
+            if taken:
+                times.append((taken, mark.time))
+                begin += taken
+        return Piece(str(segment.path), first, begin - first, start, at, tuple(times))
 
     def sync(self, begin: int, end: int) -> None:
         """Has the lines from offset `begin` up to `end` on the disk before it returns, whoever wrote them."""
@@ -229,8 +354,10 @@ class Spool:
             for suffix in (".lines", ".index"):
                 with contextlib.suppress(FileNotFoundError):
                     sync(self.path / f"{first:020d}{suffix}")
-        if inner or begin in firsts:
-            sync(self.path)
+        if newest := (outer + inner)[-1:]:
+            if newest[0] > self._synced:
+                sync(self.path)
+            self._synced = max(self._synced, newest[0])
 
     def follow(self, begin: int, patience: float = 0.0) -> Iterator[Piece]:
         """The lines from offset `begin` on, as they come.
@@ -238,6 +365,9 @@ class Spool:
         Args:
             begin: where to begin.
             patience: for how long, in seconds, to wait for the next line. It ends when none has come for so long.
+
+        Raises:
+            LinesGone: not all of them are there.
         """
         deadline = time.monotonic() + patience
         while True:

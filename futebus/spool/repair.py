@@ -3,21 +3,14 @@
 import itertools
 import mmap
 
-from .layout import Mark, Segment, count_lines
+from ..core._scan import nul
+from .layout import Mark, count_lines
 
 HOLE_BYTES = 512
 """How many zeros in a row are taken for a piece of a file that did not reach the disk: a sector."""
 
-
-def sound(segment: Segment) -> list[Mark]:
-    """The marks of a segment up to the first that makes no sense, as those that a loss of power has left may."""
-    marks: list[Mark] = []
-    for number in range(len(segment)):
-        mark = segment[number]
-        if not mark.time or (any(now < then for now, then in zip(mark, marks[-1], strict=True)) if marks else mark.byte):
-            break
-        marks.append(mark)
-    return marks
+STEP_BYTES = 1 << 20
+"""How much is looked at or cleared in one go."""
 
 
 def with_lines(marks: list[Mark], mapped: mmap.mmap) -> int:
@@ -27,7 +20,7 @@ def with_lines(marks: list[Mark], mapped: mmap.mmap) -> int:
             if mark.byte > len(mapped) or (mark.byte > before.byte and whole[mark.byte - 1] != 0x0A):
                 return number
             with whole[before.byte : mark.byte] as view:
-                if count_lines(view) != mark.line - before.line:
+                if count_lines(view) != mark.line - before.line or (mark.is_plain and nul(view) >= 0):
                     return number
     return len(marks)
 
@@ -36,14 +29,20 @@ def clear_behind_hole(mapped: mmap.mmap, start: int) -> None:
     """Clears what lies behind the first piece that did not reach the disk, the line with the hole in it included."""
     hole = mapped.find(bytes(HOLE_BYTES), start)
     stop = mapped.rfind(b"\n", start, hole if hole >= 0 else len(mapped)) + 1 or start
-    if size := used(mapped, stop):
-        mapped[stop : stop + size] = bytes(size)
+    clear(mapped, stop, used(mapped, stop))
+
+
+def clear(mapped: mmap.mmap, start: int, size: int) -> None:
+    """Makes so many bytes zeros."""
+    for at in range(start, start + size, STEP_BYTES):
+        stop = min(at + STEP_BYTES, start + size)
+        mapped[at:stop] = bytes(stop - at)
 
 
 def used(mapped: mmap.mmap, start: int) -> int:
     """How many bytes from `start` on are in use: zeros follow to the end."""
     size = 0
-    for at in range(start, len(mapped), 1 << 20):
-        if rest := mapped[at : at + (1 << 20)].rstrip(b"\0"):
+    for at in range(start, len(mapped), STEP_BYTES):
+        if rest := mapped[at : at + STEP_BYTES].rstrip(b"\0"):
             size = at - start + len(rest)
     return size

@@ -4,6 +4,7 @@ A page of a file that is written to for the first time must be found, zeroed and
 costs more than the read itself, and all that time the channel is not drained. A thread does it for what is written next.
 """
 
+import contextlib
 import ctypes
 import mmap
 import threading
@@ -35,9 +36,11 @@ class Warmer:
         with self._news:
             self._begin = max(self._begin, begin) if mapped is self._map else begin
             self._map, self._end = mapped, end
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="warmer", daemon=True)
-                self._thread.start()
+            if self._thread is None and not self._is_ended:
+                thread = threading.Thread(target=self._work, name="warmer", daemon=True)
+                with contextlib.suppress(RuntimeError):  # there may be no more threads to be had; pages then come one by one
+                    thread.start()
+                    self._thread = thread
             self._news.notify_all()
 
     def leave(self) -> None:

@@ -1,4 +1,8 @@
-"""A spool, to write."""
+"""A spool, to write.
+
+The one rule: whatever fails, and whenever, what was there stays. What was begun and not finished, for an error or for Ctrl-C, is
+left as a writer that is killed leaves it; the next call opens the spool anew, as the next writer would.
+"""
 
 import contextlib
 import errno
@@ -7,31 +11,50 @@ import mmap
 import os
 import threading
 import time
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ..core._scan import nul
+from .files import OWN_MODE
 from .layout import (
     FIRST_SEGMENT_BYTES,
+    FORMAT,
     MARK,
     MARKS,
     READ_BYTES,
     READ_ROOM,
     SEGMENT_BYTES,
+    LinesDamaged,
     Mark,
     Segment,
+    SpoolError,
     count_lines,
     last_mark,
     segment_firsts,
-    sync,
 )
 from .lock import SpoolLock
-from .repair import clear_behind_hole, sound, used, with_lines
+from .repair import HOLE_BYTES, clear, clear_behind_hole, used, with_lines
 from .warming import AHEAD_BYTES, Warmer
 
 UNSYNCED_SECONDS = 600
 """How recently a segment was written that `sync` sees to although another process wrote it. The kernel itself writes everything
 to the disk within a minute, unless it was told to take longer."""
+
+LOOKED_AT = 16
+"""How many segments, the last ones, are looked at when a spool is opened, whether they have their lines. Readers look at all."""
+
+UNKNOWN = "unknown"
+
+
+def _boot() -> str:
+    """Which run of the system this is: another one after each loss of power."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return UNKNOWN
 
 
 class SpoolWriter:
@@ -45,10 +68,11 @@ class SpoolWriter:
         segment_bytes: how long a segment gets.
         first_segment_bytes: how long the first one is.
         lock: the right to write it, if the caller has it already; it stays the caller's.
+        mode: the permissions of the directory if it is made, as for `SpoolLock`.
 
     Raises:
         ForeignSpool: it is the spool of another channel.
-        NotASpool: the directory has something else in it.
+        NotASpool: the directory has something else in it, or others can write to it.
         SpoolInUse: somebody else writes it.
         OSError: as the system says, `ENOSPC` among others.
     """
@@ -62,14 +86,19 @@ class SpoolWriter:
         segment_bytes: int = SEGMENT_BYTES,
         first_segment_bytes: int = FIRST_SEGMENT_BYTES,
         lock: SpoolLock | None = None,
+        mode: int = OWN_MODE,
     ) -> None:
         self.path = Path(path)
         self._segment_bytes = segment_bytes
         self._first_segment_bytes = self._next_segment_bytes = min(first_segment_bytes, segment_bytes)
+        self._room = min(READ_ROOM, max(segment_bytes // 4, 1))
+        """How much room one read wants. A segment that is hardly longer would end behind each."""
         self.torn = 0
         """How many bytes of a line without an end were cut off when it was opened."""
         self.recovered = 0
         """How many lines were found then that the writer before had taken and not marked."""
+        self.damage: list[str] = []
+        """What was found then to be wrong with segments before the last, a sentence each. It stays as it is."""
         self._map: mmap.mmap | None = None
         self._synced_first = -1
         self._unsynced: list[int] = []
@@ -85,11 +114,19 @@ class SpoolWriter:
         self._at = 0
         self._began = 0
         """The time of the oldest line in the segment; 0 if there is none."""
-        self._own_lock = None if lock else SpoolLock(path, channel)
+        self._is_sound = False
+        """Whether nothing was begun that is not finished."""
+        self._knows_plain = False
+        """Whether marks may say that there is no NUL byte."""
+        self._lock = SpoolLock(path, channel, mode=mode) if lock is None else lock
+        self._has_own_lock = lock is None
+        self._directory = self._lock.directory
         try:
-            if lock:
+            if lock is not None:
                 lock.check()
-            self._open_last(is_continued)
+            with self._blamed():
+                self._open_last(is_continued)
+            self._is_sound = True
         except BaseException:
             self.close()
             raise
@@ -97,29 +134,48 @@ class SpoolWriter:
     # ------------------------------------------------------------------------------------------ segments
 
     def _open_last(self, is_continued: bool) -> None:
-        for unfinished in self.path.glob("*.new"):
-            unfinished.unlink()
-        for orphan in self.path.glob("*.lines"):
+        identity = self._lock.read_again()
+        self.damage = []
+        for name in self._directory.names():
+            stem, _, suffix = name.partition(".")
             # Begun, and the writer was killed before there was an index.
-            if not orphan.with_suffix(".index").exists():
-                orphan.unlink()
-        firsts = segment_firsts(self.path)
+            is_begun = suffix == "new" or (suffix == "lines" and not self._directory.has(f"{stem}.index"))
+            if is_begun and stem.isdecimal():
+                self._directory.remove(name)
+        firsts = segment_firsts(self.path, self._directory.descriptor)
+        while firsts and firsts[0] < identity.least:
+            # It was about to be removed. After a loss of power it may be there again.
+            self._remove(firsts.pop(0))
         while firsts:
-            segment = Segment(self.path, firsts.pop())
-            marks = sound(segment)
-            if marks and segment.path.exists():
-                self._resume(segment, marks, is_continued)
-                recently = time.time() - UNSYNCED_SECONDS
-                self._unsynced = [first for first in firsts if (self.path / f"{first:020d}.lines").stat().st_mtime > recently]
+            segment = Segment(self.path, firsts.pop(), self._directory.descriptor)
+            if len(segment) and self._directory.has(segment.path.name):
+                self._resume(segment, is_continued)
+                self._look_back(firsts)
                 return
             # Power was lost before its first mark was on disk.
-            segment.path.unlink(missing_ok=True)
-            segment.path.with_suffix(".index").unlink()
-        self._begin_segment(Mark(0, 0, time.time_ns(), 0))
+            self._remove(segment.first)
+        if identity.boot:
+            # It had one, which was on the disk. Nobody should take the offsets of lines that are gone for those of others.
+            self.damage.append(f"{self.path} has lost all of its segments, and goes on as a new spool")
+            self._lock.note(format=FORMAT, id=str(uuid.uuid4()), boot="")
+        # It must be there also after a loss of power, before it is noted that there is one.
+        self._knows_plain = self._lock.identity.format >= FORMAT
+        self._begin_segment(Mark(identity.least, 0, time.time_ns(), identity.lost), is_durable=True)
+        self._note()
 
-    def _resume(self, segment: Segment, marks: list[Mark], is_continued: bool) -> None:
-        self._lines = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
-        self._index = os.open(segment.path.with_suffix(".index"), os.O_RDWR | os.O_CLOEXEC)
+    def _note(self) -> None:
+        """Notes that the spool is one of today's, and written during this run of the system."""
+        try:
+            self._lock.note(format=FORMAT, boot=_boot())
+        except OSError as error:
+            # A full disk is no reason not to write where there is still room, but then marks stay what they were.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        self._knows_plain = self._lock.identity.format >= FORMAT
+
+    def _resume(self, segment: Segment, is_continued: bool) -> None:
+        self._lines = self._directory.open(segment.path.name)
+        self._index = self._directory.open(segment.path.with_suffix(".index").name)
         size = os.fstat(self._lines).st_size
         with contextlib.suppress(OSError):
             # A segment that was closed is as long as its lines. It goes on, if the disk has room; otherwise the next begins.
@@ -131,15 +187,22 @@ class SpoolWriter:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(segment.path))
         self._map = mapped = mmap.mmap(self._lines, size)
         # After a loss of power there may be marks whose lines did not reach the disk, and lines without sense behind.
+        marks = [segment[number] for number in range(len(segment))]
         there = with_lines(marks, mapped)
         if there < len(marks):
             del marks[there:]
             clear_behind_hole(mapped, marks[-1].byte)
+        elif _boot() == UNKNOWN or self._lock.identity.boot != _boot():
+            hole = mapped.find(bytes(HOLE_BYTES), marks[-1].byte)
+            if hole >= 0 and used(mapped, hole):
+                clear_behind_hole(mapped, marks[-1].byte)
         behind = len(marks) * MARK.size
         if stale := os.pread(self._index, MARKS * MARK.size, behind).rstrip(b"\0"):
             os.pwrite(self._index, bytes(len(stale)), behind)
         self._mark, self._marks, self._first = marks[-1], len(marks), segment.first
         self._began = marks[1].time if len(marks) > 1 else 0
+        self._is_note = False
+        self._warm_to = 0
         start = self._mark.byte
         stop = mapped.rfind(b"\n", start) + 1 or start
         with memoryview(mapped) as whole, whole[start:stop] as found:
@@ -150,73 +213,160 @@ class SpoolWriter:
                 self._at += unfinished
             else:
                 self.torn = unfinished
-                mapped[stop : stop + unfinished] = bytes(unfinished)
+                clear(mapped, stop, unfinished)
         self._next_segment_bytes = min(max(self._next_segment_bytes, 2 * size), self._segment_bytes)
+        # What is found is sound from here on. Only then this run of the system may be noted.
+        self._note()
         self._commit()
 
-    def _begin_segment(self, mark: Mark, unfinished: bytes = b"") -> None:
-        """Begins a segment at a mark, with a line that is not finished. The disk space is taken before anything changes."""
-        name = self.path / f"{mark.line:020d}"
-        size = self._next_segment_bytes
-        lines = os.open(name.with_suffix(".lines"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_TRUNC, 0o644)
-        index = -1
+    def _look_back(self, firsts: list[int]) -> None:
+        """Looks whether the last segments before this one have their lines, and which may not be on the disk yet."""
+        recently = time.time() - UNSYNCED_SECONDS
+        following, unsynced = self._first, set(self._unsynced)
+        for number, first in enumerate(reversed(firsts)):
+            name = f"{first:020d}.lines"
+            try:
+                last = self._last_mark(first, is_near=number < LOOKED_AT)
+                status = os.stat(name, dir_fd=self._directory.descriptor, follow_symlinks=False)
+                size, is_recent = status.st_size, status.st_mtime > recently
+            except (OSError, SpoolError):  # who wants these lines is told why they cannot be read
+                last, size, is_recent = None, 0, False
+            if last is None or last.line != following or size < last.byte:
+                stop = last.line if last is not None and size >= last.byte else first
+                self.damage.append(str(LinesDamaged(self.path / name, stop, following)))
+            if is_recent:
+                unsynced.add(first)
+            elif number >= LOOKED_AT:
+                break
+            following = first
+        self._unsynced = sorted(unsynced)
+
+    def _last_mark(self, first: int, *, is_near: bool) -> Mark | None:
+        """The last mark of a segment. Near the end, each of its marks is looked at: some may not have reached the disk."""
+        if not is_near:
+            return last_mark(self.path, first, self._directory.descriptor)
+        segment = Segment(self.path, first, self._directory.descriptor)
+        return segment[-1] if len(segment) else None
+
+    def _ready(self) -> mmap.mmap:
+        """Opens the spool anew if the last call was interrupted. Returns the map of the last segment."""
+        if not self._is_sound:
+            with self._swap:
+                self._let_go(None)
+                with self._blamed():
+                    self._open_last(is_continued=True)
+            self._is_sound = True
+        assert self._map is not None, "it is closed"
+        return self._map
+
+    @contextlib.contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """An error has the name of a file: by that the caller knows that it is the spool's and not the channel's."""
         try:
+            yield
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+
+    def _begin_segment(self, mark: Mark, unfinished: bytes = b"", *, is_durable: bool = False) -> None:
+        """Begins a segment at a mark, with a line that is not finished. The disk space is taken before anything changes.
+
+        Args:
+            mark: where.
+            unfinished: the beginning of a line.
+            is_durable: whether the segment is to be there after a loss of power. Otherwise `sync` sees to that.
+        """
+        directory, stem = self._directory, f"{mark.line:020d}"
+        size = self._next_segment_bytes
+        lines = index = -1
+        try:
+            lines = directory.create(f"{stem}.lines")
             os.posix_fallocate(lines, 0, size)
             mapped = mmap.mmap(lines, size)
             mapped[: len(unfinished)] = unfinished
-            index = os.open(name.with_suffix(".new"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_TRUNC, 0o644)
+            index = directory.create(f"{stem}.new")
             os.posix_fallocate(index, 0, MARKS * MARK.size)
-            os.pwrite(index, MARK.pack(mark.line, 0, mark.time, mark.lost), 0)
-            name.with_suffix(".new").rename(name.with_suffix(".index"))
+            os.pwrite(index, mark._replace(byte=0).packed(), 0)
+            if is_durable:
+                os.fsync(index)
+            directory.rename(f"{stem}.new", f"{stem}.index")
+            if is_durable:
+                directory.sync()
         except BaseException:
-            for descriptor, suffix in ((lines, ".lines"), (index, ".new")):
+            for descriptor in (lines, index):
                 if descriptor >= 0:
                     os.close(descriptor)
-                    name.with_suffix(suffix).unlink(missing_ok=True)
             raise
-        with self._swap:
+        with self._swap if self._map is not None else contextlib.nullcontext():
             if self._map is not None:
                 self._unsynced.append(self._first)
-                self._close_segment(self._mark.byte)
+                self._let_go(self._mark.byte)
             self._lines, self._index, self._map, self._first = lines, index, mapped, mark.line
         self._mark, self._marks, self._at = mark._replace(byte=0), 1, len(unfinished)
         self._began = 0
         self._warm_to = 0
+        self._is_note = False
         self._next_segment_bytes = min(2 * size, self._segment_bytes)
 
-    def _close_segment(self, size: int) -> None:
-        """Gives back the disk space that the last segment did not need: all behind so many bytes."""
-        if self._map is not None:
-            self._warmer.leave()
-            self._map.close()
-            self._map = None
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._lines, size)
-                os.ftruncate(self._index, self._marks * MARK.size)
-        for descriptor in (self._lines, self._index):
+    def _let_go(self, size: int | None) -> None:
+        """Closes the files of the last segment.
+
+        Args:
+            size: how many bytes of it are lines. The disk space that it did not need is given back; None: it stays as it is.
+        """
+        self._warmer.leave()
+        mapped, self._map = self._map, None
+        if mapped is not None:
+            with contextlib.suppress(BufferError):  # what was interrupted may still have a view of it
+                mapped.close()
+            if size is not None:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._lines, size)
+                    os.ftruncate(self._index, self._marks * MARK.size)
+        lines, index, self._lines, self._index = self._lines, self._index, -1, -1
+        for descriptor in (lines, index):
             if descriptor >= 0:
-                os.close(descriptor)
-        self._lines = self._index = -1
+                with contextlib.suppress(OSError):  # it is closed all the same
+                    os.close(descriptor)
 
     def _make_room(self, room: int) -> None:
-        assert self._map is not None
-        if len(self._map) - self._at >= room and self._marks < MARKS - 2:
+        mapped = self._map
+        if mapped is None or not self._is_sound:
+            mapped = self._ready()
+        if len(mapped) - self._at >= room and self._marks < MARKS - 2:
             return
-        if not self._mark.byte:
+        with self._blamed():
+            if self._mark.byte:
+                self._turn_over(room)
+                return
             # There is nothing in it yet that would end it: it grows.
             size = self._at + room
             os.posix_fallocate(self._lines, 0, size)
             self._warmer.leave()
-            self._map.resize(size)
-            return
-        self._turn_over(room)
+            mapped.resize(size)
 
     def _turn_over(self, room: int) -> None:
         """Begins the next segment. A line that is not finished moves on to it."""
         assert self._map is not None
         unfinished = self._map[self._mark.byte : self._at]
         self._next_segment_bytes = max(self._next_segment_bytes, len(unfinished) + room)
-        self._begin_segment(self._mark, unfinished)
+        line = self._mark.line
+        self._is_sound = False
+        try:
+            self._begin_segment(self._mark, unfinished)
+        except OSError:
+            # Mostly the disk is full. If nothing is left of it, nothing has changed.
+            self._remove(line)
+            self._directory.remove(f"{line:020d}.new")
+            self._is_sound = True
+            raise
+        self._is_sound = True
+
+    def _remove(self, first: int) -> None:
+        """Removes a segment. Without an index, lines are none."""
+        self._directory.remove(f"{first:020d}.index")
+        self._directory.remove(f"{first:020d}.lines")
 
     # ------------------------------------------------------------------------------------------ what comes in
 
@@ -235,20 +385,20 @@ class SpoolWriter:
         """How many lines are known to have been lost since the spool began."""
         return self._mark.lost
 
-    def prepare(self, room: int = READ_ROOM) -> None:
-        """Makes room for that many bytes, beginning a segment if need be.
+    def prepare(self, room: int | None = None) -> None:
+        """Makes room for that many bytes, or for what one read wants, beginning a segment if need be.
 
         Raises:
             OSError: there is none; nothing has changed. `ENOSPC`: the disk is full.
         """
-        self._make_room(room)
+        self._make_room(room or self._room)
 
-    def read_from(self, channel: int, room: int = READ_ROOM) -> int:
+    def read_from(self, channel: int, room: int | None = None) -> int:
         """Takes what one read of a channel gives.
 
         Args:
             channel: a descriptor, opened for bulk reading.
-            room: how much room to offer at least; what is longer than this may come in parts.
+            room: how much room to offer at least, if not the usual; what is longer may come in parts.
 
         Returns:
             The number of bytes; 0 at the end of the channel.
@@ -257,14 +407,20 @@ class SpoolWriter:
             BlockingIOError: there is nothing to read, and the descriptor does not block.
             OSError: as `prepare` and as readv(2); nothing has been taken. If it has a file name, the spool is to blame.
         """
-        self._make_room(room)
+        self._make_room(room or self._room)
         assert self._map is not None
         self._warm()
+        self._is_sound = False
         with memoryview(self._map) as whole, whole[self._at : self._at + READ_BYTES] as place:
-            size = os.readv(channel, [place])
+            try:
+                size = os.readv(channel, [place])
+            except OSError:
+                self._is_sound = True
+                raise
         if size:
             self._at += size
             self._commit()
+        self._is_sound = True
         return size
 
     def _warm(self) -> None:
@@ -280,9 +436,11 @@ class SpoolWriter:
         if data:
             self._make_room(len(data))
             assert self._map is not None
+            self._is_sound = False
             self._map[self._at : self._at + len(data)] = data
             self._at += len(data)
             self._commit()
+            self._is_sound = True
 
     def _commit(self) -> None:
         """Marks the whole lines that are in the segment and not yet marked."""
@@ -293,54 +451,67 @@ class SpoolWriter:
         stop = self._at if self._map[self._at - 1] == 0x0A else self._map.rfind(b"\n", start, self._at) + 1
         if stop > start:
             with memoryview(self._map) as whole, whole[start:stop] as view:
-                self._put(Mark(self._mark.line + count_lines(view), stop, self._now(), self._mark.lost))
+                is_plain = self._knows_plain and nul(view) < 0
+                line = self._mark.line + count_lines(view)
+            self._put(Mark(line, stop, self._now(), self._mark.lost, is_plain), self._marks)
+            self._is_note = False
 
     def note_lost(self, count: int) -> None:
         """Notes that so many lines were lost behind those that are here."""
         self._make_room(0)
-        if self._is_note:  # two in a row are one: without lines between them, marks would run out before bytes do
-            self._marks -= 1
-        self._put(self._mark._replace(time=self._now(), lost=self._mark.lost + count))
+        # Two in a row are one: without lines between them, marks would run out before bytes do.
+        number = self._marks - 1 if self._is_note else self._marks
+        self._is_sound = False
+        self._put(self._mark._replace(time=self._now(), lost=self._mark.lost + count, is_plain=self._knows_plain), number)
         self._is_note = True
+        self._is_sound = True
 
     def _now(self) -> int:
         return max(time.time_ns(), self._mark.time)
 
-    def _put(self, mark: Mark) -> None:
+    def _put(self, mark: Mark, number: int) -> None:
+        """Makes a mark, the one of that number."""
         try:
-            os.pwrite(self._index, MARK.pack(*mark), self._marks * MARK.size)
+            os.pwrite(self._index, mark.packed(), number * MARK.size)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from None
         self._began = self._began or mark.time
         self._mark = mark
-        self._marks += 1
-        self._is_note = False
+        self._marks = number + 1
 
     def sync(self) -> None:
         """Has everything on the disk before it returns, so that a loss of power takes nothing of it.
 
         Another thread than the one that adds lines may call it; what is added meanwhile may be missing then.
         """
+        lines = index = -1
         with self._swap:
-            lines, index, first = os.dup(self._lines), os.dup(self._index), self._first
             ended, self._unsynced = self._unsynced, []
+            first = self._first
         try:
+            with self._swap:
+                # What an interrupt has closed is seen to when it is open again.
+                if self._lines >= 0:
+                    lines, first = os.dup(self._lines), self._first
+                    index = os.dup(self._index)
             for name in ended:
                 for suffix in (".lines", ".index"):
                     with contextlib.suppress(FileNotFoundError):  # retention may have been faster
-                        sync(self.path / f"{name:020d}{suffix}")
-            os.fdatasync(lines)
-            os.fdatasync(index)
+                        self._directory.sync(f"{name:020d}{suffix}")
+            if lines >= 0:
+                os.fdatasync(lines)
+                os.fdatasync(index)
             if self._synced_first != first:
-                sync(self.path)
+                self._directory.sync()
                 self._synced_first = first
         except BaseException:
             with self._swap:
                 self._unsynced = ended + self._unsynced
             raise
         finally:
-            os.close(lines)
-            os.close(index)
+            for descriptor in (lines, index):
+                if descriptor >= 0:
+                    os.close(descriptor)
 
     # ------------------------------------------------------------------------------------------ what goes
 
@@ -356,38 +527,78 @@ class SpoolWriter:
 
         Returns:
             How many lines were removed.
+
+        Raises:
+            OSError: as the system says. What has not been removed is still there.
         """
-        oldest = time.time_ns() - int((age or 0) * 1e9)
-        if age is not None and self._mark.byte and self._began < oldest:
+        if age is not None:
+            self.end_old(age)
+        return self.remove_old(offset=offset, size=size, age=age)
+
+    def end_old(self, age: float) -> None:
+        """Ends the last segment if its oldest line is older, in seconds. For the thread that adds lines."""
+        self._ready()
+        if self._mark.byte and self._began < time.time_ns() - int(age * 1e9):
             self._next_segment_bytes = max(self._first_segment_bytes, min(self._next_segment_bytes, 2 * self._mark.byte))
             with contextlib.suppress(OSError):  # without room for a new one, the old one stays
-                self._turn_over(READ_ROOM)
-        firsts = segment_firsts(self.path)
+                self._turn_over(self._room)
+
+    def remove_old(self, *, offset: int | None = None, size: int | None = None, age: float | None = None) -> int:
+        """As `retain`, but the last segment stays as it is. Any thread may ask for this; the disk may keep it waiting."""
+        oldest = time.time_ns() - int((age or 0) * 1e9)
+        firsts = segment_firsts(self.path, self._directory.descriptor)
         kept, gone = self._mark.byte, 0
         for first, following in reversed(list(itertools.pairwise(firsts))):
-            last = last_mark(self.path, first)
+            last = last_mark(self.path, first, self._directory.descriptor)
             is_old = age is not None and last is not None and last.time < oldest
             if (offset is not None and following <= offset) or (size is not None and kept >= size) or is_old:
-                gone = max(gone, following)
+                gone = following
                 break
             kept += last.byte if last else 0
-        for first in firsts:
-            if first >= gone:
-                break
-            (self.path / f"{first:020d}.index").unlink()
-            (self.path / f"{first:020d}.lines").unlink(missing_ok=True)
-        return max(gone - firsts[0], 0) if firsts else 0
+        if not gone:
+            return 0
+        self._note_least(gone)
+        for first in itertools.takewhile(lambda first: first < gone, firsts):
+            self._remove(first)
+        return gone - firsts[0]
+
+    def _note_least(self, first: int) -> None:
+        """Has it on the disk that the spool begins there, before anything else is removed.
+
+        Otherwise a loss of power could take the segment that begins there too, and offsets would begin again.
+        """
+        self._directory.sync(f"{first:020d}.index")
+        self._directory.sync()
+        try:
+            self._lock.note(least=first, lost=self._lost_before(first))
+        except OSError as error:
+            # Room is made here. The segment itself is on the disk, and that tells the same.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+    def _lost_before(self, first: int) -> int:
+        """How many lines were lost before a segment, or as far as that can be told if it is damaged."""
+        with contextlib.suppress(SpoolError):
+            segment = Segment(self.path, first, self._directory.descriptor)
+            if len(segment):
+                return segment[0].lost
+        return self._lock.identity.lost
 
     # ------------------------------------------------------------------------------------------ the end
 
     def close(self) -> None:
         """Gives the unused disk space back and the lock up. The spool is as good without."""
-        with self._swap:
-            # A line that is not finished stays: whoever continues may read the rest.
-            self._close_segment(self._at)
-        self._warmer.close()
-        if self._own_lock:
-            self._own_lock.close()
+        try:
+            with self._swap:
+                # A line that is not finished stays: whoever continues may read the rest.
+                self._let_go(self._at if self._is_sound else None)
+                self._is_sound = True
+        finally:
+            try:
+                self._warmer.close()
+            finally:
+                if self._has_own_lock:
+                    self._lock.close()
 
     def __enter__(self) -> Self:
         return self

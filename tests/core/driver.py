@@ -39,9 +39,12 @@ class Driver:
         return self.now
 
     def _keep(self, effects: Effects) -> None:
-        assert bool(effects) == bool(effects.finished or effects.ready)
+        assert bool(effects) == bool(effects.finished or effects.ready or effects.later)
+        assert effects.failure is None
         self._ended += [(token, type(value) if isinstance(value, BusError) else value) for token, value in effects.finished]
         self._woken += effects.ready
+        for what in effects.later:
+            self._keep(self.bus.go_on(what, self.now))
 
     def ended(self) -> list[tuple[Token, Ending]]:
         """The waiting calls that have ended since this was asked last."""
@@ -109,11 +112,16 @@ class Driver:
 
     def cancel(self, token: Token) -> bool:
         """A signal ends a waiting call. False if it does not wait any more."""
-        effects = self.bus.cancel(token, self.tick())
-        if effects is None:
-            return False
+        return self.cancelled(token) is not None
+
+    def cancelled(self, token: Token) -> int | None:
+        """The same; returns how many bytes were accepted by then."""
+        cancelled = self.bus.cancel(token, self.tick())
+        if cancelled is None:
+            return None
+        taken, effects = cancelled
         self._keep(effects)
-        return True
+        return taken
 
     def close(self, client: Client) -> None:
         self._keep(self.bus.close(client, self.tick()))

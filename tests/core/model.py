@@ -128,7 +128,8 @@ class NaiveBus:
     def fail_blocked(self, channel: NaiveChannel, error: type[BusError]) -> None:
         for client in channel.blocked:
             assert client.writing
-            self.finished.append((client.writing[0], error))
+            token, _, _, taken = client.writing
+            self.finished.append((token, taken or error))
             client.writing = None
             client.wbuf = b""
         channel.blocked = []
@@ -156,18 +157,18 @@ class NaiveBus:
         if client.role == "slave" and (master is None or not master.reads):
             client.wbuf = b""
             raise NobodyReads
-        taken = self.take_lines(client, data, is_next=False)
-        if taken or not data:
-            return taken
-        if token is None:
+        taken, must_wait = self.take_lines(client, data, 0, is_next=False)
+        if must_wait and token is not None:
+            client.writing = (token, data, self.now, taken)
+            client.channel.blocked.append(client)
+            return None
+        if must_wait and not taken:
             raise WouldBlock
-        client.writing = (token, data, self.now)
-        client.channel.blocked.append(client)
-        return None
+        return taken
 
-    def take_lines(self, client: NaiveClient, data: bytes, *, is_next: bool) -> int:
-        """How many bytes are accepted; 0 when the first line must wait."""
-        position = 0
+    def take_lines(self, client: NaiveClient, data: bytes, start: int, *, is_next: bool) -> tuple[int, bool]:
+        """Up to where bytes are accepted, and whether the next line must wait. Raises what is wrong with the first line."""
+        position = start
         try:
             while position < len(data):
                 end = data.find(b"\n", position) + 1
@@ -175,19 +176,19 @@ class NaiveBus:
                     if len(client.wbuf) + len(data) - position >= self.rules.max_message:
                         raise MessageTooLong
                     client.wbuf += data[position:]
-                    return len(data)
+                    return len(data), False
                 line = client.wbuf + data[position:end]
                 if len(line) > self.rules.max_message:
                     raise MessageTooLong
                 if line != b"\n" and not self.route(client, line, is_next):
-                    return position
+                    return position, True
                 client.wbuf = b""
                 position = end
         except BusError:
-            if not position:
+            if position == start:
                 client.wbuf = b""
                 raise
-        return position
+        return position, False
 
     def route(self, client: NaiveClient, line: bytes, is_next: bool) -> bool:
         """Whether a line is accepted; else it must wait. Raises what is wrong with it."""
@@ -319,31 +320,40 @@ class NaiveBus:
         return piece
 
     def admit(self, channel: NaiveChannel) -> None:
-        """Lets in who waits to write to the master, first come first served."""
+        """Lets in who waits to write to the master: in turn, each as far as there is place."""
         while channel.blocked:
             client = channel.blocked[0]
             assert client.writing
-            token, data, _ = client.writing
-            taken = self.take_lines(client, data, is_next=True)
-            if not taken:
+            token, data, since, before = client.writing
+            try:
+                taken, must_wait = self.take_lines(client, data, before, is_next=True)
+            except BusError:
+                assert before, "the first line was looked at when it came"
+                taken, must_wait = before, False
+            if must_wait and taken == before:
                 break
             channel.blocked.pop(0)
-            client.writing = None
-            self.finished.append((token, taken))
+            if must_wait:
+                client.writing = (token, data, since, taken)
+                channel.blocked.append(client)
+            else:
+                client.writing = None
+                self.finished.append((token, taken))
 
-    def cancel(self, token: Token) -> bool:
-        """False if no such call waits."""
+    def cancel(self, token: Token) -> int | None:
+        """How many bytes were accepted of a call that waits; None if no such call waits."""
         for client in self.clients:
             if client.writing and client.writing[0] == token:
+                taken = client.writing[3]
                 client.writing = None
                 client.channel.blocked.remove(client)
                 self.admit(client.channel)
-                return True
+                return taken
             for waiting in client.reading:
                 if waiting[0] == token:
                     client.reading.remove(waiting)
-                    return True
-        return False
+                    return 0
+        return None
 
     # ------------------------------------------------------------------------------------------ readiness
 
@@ -361,6 +371,8 @@ class NaiveBus:
         )
 
     def is_writable(self, client: NaiveClient) -> bool | None:
+        if client.writing:
+            return False
         master = client.channel.master
         if client.role != "slave" or master is None or not master.reads:
             return True

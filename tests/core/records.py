@@ -48,8 +48,8 @@ class NaiveClient:
     """Reads that wait: token, size and since when."""
     collected: bytes = b""
     """What the first of them has got so far, if it is a bulk read and takes more."""
-    writing: tuple[Token, bytes, int] | None = None
-    """The write that waits: token, data and since when."""
+    writing: tuple[Token, bytes, int, int] | None = None
+    """The write that waits: token, data, since when, and how much of it was accepted."""
     is_armed: bool = False
     wants: int = 0
     """The size of the message that last found no place; 0 once one was accepted."""

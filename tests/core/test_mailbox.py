@@ -1,5 +1,6 @@
 """rlist and rbuf against a list of messages."""
 
+import tracemalloc
 from dataclasses import dataclass, field
 
 import pytest
@@ -250,3 +251,19 @@ def test_controls_are_read_in_order_with_the_others() -> None:
     assert mailbox.read(10, bulk=True) == (b"a\nb\n{2:c}\n", 3)
     assert mailbox.read(100, bulk=False) == (b"{3:o}\n", 1)
     assert (mailbox.messages, mailbox.controls, mailbox.size) == (0, 0, 0)
+
+
+def test_control_messages_that_wait_cost_little() -> None:
+    """A master that never reads has 65,536 of them, and somebody may have thousands of such masters."""
+    mailbox = Mailbox(10, 100)
+    messages = [b"{%x:o}\n" % number for number in range(10_000)]
+    tracemalloc.start()
+    for message in messages:
+        mailbox.put_control(message)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used < 2 * sum(map(len, messages))
+    assert mailbox.controls == 10_000
+    assert mailbox.control_size == sum(map(len, messages))
+    assert [mailbox.read(100, bulk=False) for _ in messages] == [(message, 1) for message in messages]
+    assert (mailbox.controls, mailbox.control_size, bool(mailbox)) == (0, 0, False)

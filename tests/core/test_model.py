@@ -7,9 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from futebus.core import channel
 from futebus.core.bus import Bus
+from futebus.core.channel import READERS_AT_ONCE
 from futebus.core.client import Access, Effects, Owner
-from futebus.core.errors import WouldBlock
+from futebus.core.errors import BusError, WouldBlock
 from futebus.core.limits import Limits
 
 from .model import NaiveBus
@@ -185,16 +187,26 @@ class BusMachine(Twins):
         if not data:
             return
         token = self.token(client, "w") if waits else None
-        real = self.real[client]
         self.caller = client
-        result = self.agree(
-            lambda: self.bus.write(real, data, self.naive.now, token),
-            lambda: self.naive.write(client, data, token),
-        )
+        result = self.agree(lambda: self.real_write(client, data, token), lambda: self.naive.write(client, data, token))
         if isinstance(result, int):
             self.output[client] = self.output[client][result:]
         elif result not in (None, WouldBlock) or not stays:
             self.output[client] = b""
+
+    def real_write(self, client: NaiveClient, data: bytes, token: Token | None) -> tuple[int | None, Effects]:
+        """A write that is done in steps has an answer when these are done."""
+        name: Token = token or ("w", client.key, -1)
+        taken, effects = self.bus.write(self.real[client], data, self.naive.now, name, may_wait=token is not None)
+        self.go_on(effects)
+        for ended, answer in effects.finished:
+            if ended == name:
+                effects.finished.remove((ended, answer))
+                if isinstance(answer, BusError):
+                    raise answer
+                assert isinstance(answer, int)
+                return answer, effects
+        return taken, effects
 
     @rule(index=INDEX, size=st.sampled_from(SIZES), waits=st.booleans())
     def read(self, index: int, size: int, waits: bool) -> None:
@@ -232,12 +244,13 @@ class BusMachine(Twins):
         )
 
     def cancel_one(self, token: Token) -> None:
-        def real() -> tuple[bool, Effects]:
-            effects = self.bus.cancel(token, self.naive.now)
-            return effects is not None, effects or Effects(self.naive.now)
+        def real() -> tuple[int | None, Effects]:
+            return self.bus.cancel(token, self.naive.now) or (None, Effects(self.naive.now))
 
         self.caller = None
-        self.agree(real, lambda: self.naive.cancel(token))
+        taken = self.agree(real, lambda: self.naive.cancel(token))
+        if isinstance(taken, int):
+            self.output[self.client_of(token)] = self.output[self.client_of(token)][taken:]
 
     # ------------------------------------------------------------------------------------------ readiness
 
@@ -246,6 +259,22 @@ class BusMachine(Twins):
         for client in map(self.pick, indices):
             client.is_armed = True
             self.check_readiness(client, arm=True)
+
+
+class BusMachineInSteps(BusMachine):
+    """Every broadcast goes to one reader at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        channel.READERS_AT_ONCE = 1
+
+    def teardown(self) -> None:
+        channel.READERS_AT_ONCE = READERS_AT_ONCE
+
+
+@pytest.mark.timeout(900)
+class TestBusInSteps(BusMachineInSteps.TestCase):  # type: ignore[misc,valid-type]
+    settings = settings(max_examples=settings().max_examples)
 
 
 @pytest.mark.timeout(900)  # a failure is made small before it is shown

@@ -1,14 +1,17 @@
 """When the rlist of a master is full: its slaves wait, in a fair queue."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from futebus.core.bus import ADMITTED_WORK, Bus
+from futebus.core.channel import Channel
 from futebus.core.client import Client
-from futebus.core.errors import NobodyReads, WouldBlock
+from futebus.core.errors import Broken, NobodyReads, ShuttingDown, TooManyForUser, WouldBlock
 from futebus.core.limits import Limits
 
-from .driver import RO, RW, WO, Driver, text
+from .driver import RO, ROOT, RW, USER, WO, Driver, text
 
 
 def service(bus: Driver, slaves: int, name: bytes = b"U_x") -> tuple[Client, list[Client]]:
@@ -113,22 +116,184 @@ def test_many_freed_places_wake_many() -> None:
     assert bus.ended() == [(4, 2), (5, 2)]
 
 
-def test_a_blocked_write_ends_with_the_short_count_of_what_found_a_place() -> None:
+def test_a_blocked_write_goes_on_until_all_of_it_is_accepted_and_others_have_their_turn() -> None:
     bus = Driver(Limits(max_queue=2))
     master, (one, two) = service(bus, 2)
-    bus.write(one, b"a\nb\n")
-    bus.start_write(one, b"c\nd\n", "one")
-    bus.start_write(two, b"e\n", "two")
-    bus.read(master)
-    assert bus.ended() == [("one", 2)]
+    bus.start_write(one, b"a\nb\nc\nd\n", "one")
+    assert one.sent == 2
+    bus.start_write(two, b"e\nf\n", "two")
+    taken = [bus.read(master)]
+    assert bus.ended() == []
     assert one.sent == 3
-    # Its rest comes behind those who wait.
-    bus.start_write(one, b"d\n", "one again")
+    while len(taken) < 6:
+        taken.append(bus.read(master))
+    # Each place is for the next in turn, also in the middle of a long write.
+    assert taken == [b"a\n", b"b\n", b"c\n", b"e\n", b"d\n", b"f\n"]
+    assert bus.ended() == [("one", 8), ("two", 4)]
+    assert bus.bus.waiting == 0
+
+
+@pytest.mark.parametrize("how", ["master closes", "shut down"])
+def test_what_ends_a_write_that_has_come_some_way_makes_a_short_count_of_it(how: str) -> None:
+    bus = Driver(Limits(max_queue=2))
+    master, (one, two) = service(bus, 2)
+    bus.start_write(one, b"a\nb\nc\n", "one")
+    bus.start_write(two, b"d\n", "two")
+    if how == "shut down":
+        bus.shut_down()
+        assert bus.ended() == [("one", 4), ("two", ShuttingDown)]
+    else:
+        bus.close(master)
+        assert bus.ended() == [("one", 4), ("two", NobodyReads)]
+
+
+def test_a_signal_tells_how_far_a_write_has_come() -> None:
+    bus = Driver(Limits(max_queue=2))
+    master, (one, two) = service(bus, 2)
+    bus.start_write(one, b"a\nb\nc\n", "one")
+    bus.start_write(two, b"d\n", "two")
+    assert bus.cancelled("one") == 4
+    assert bus.cancelled("two") == 0
+    assert bus.read_all(master) == [b"a\n", b"b\n"]
+    assert bus.bus.waiting == 0
+
+
+def test_a_long_write_waits_for_its_turn_behind_each_portion() -> None:
+    """Its lines are short runs, each of which costs a turn's worth."""
+    bus = Driver(Limits(max_queue=20_000))
+    master, (one, two, three) = service(bus, 3)
+    bus.write(one, b"full\n" * 20_000)
+    bus.start_write(one, b"1\n\n" * 5000, "one")
+    bus.start_write(two, b"2\n\n" * 5000, "two")
+    bus.start_write(three, b"3\n", "three")
+    big = bus.open(b"U_x")
+    assert not bus.poll(big).writable
+    got = b"".join(bus.read_all(master)).replace(b"full\n", b"")
+    assert (got.count(b"1\n"), got.count(b"2\n"), got.count(b"3\n")) == (5000, 5000, 1)
+    assert got.index(b"3\n") < 200, "it has not waited for the end of the others"
+    assert got.index(b"2\n") < 200
+    assert dict(bus.ended()) == {"one": 15_000, "two": 15_000, "three": 2}
+
+
+def test_to_let_in_many_is_done_in_steps() -> None:
+    """A master that reads in bulk makes place for all that wait at once."""
+    bus = Bus(Limits(max_queue_bytes=1 << 20))
+    master, _ = bus.create(b"+.U_x", RW, ROOT, 0o644, 0)
+    slaves = [bus.open(master.channel, RW, ROOT, 0)[0] for _ in range(20)]
+    bus.write(slaves[0], b"x\n" * (1 << 16), 0)
+    for number, slave in enumerate(slaves):
+        count, _ = bus.write(slave, b"a\n\n" * 1000, 0, number)
+        assert count is None
+    _, effects = bus.read(master, 1 << 21, 0)
+    assert effects.later == [master.channel]
+    assert effects.work < 4 * ADMITTED_WORK
+    taken = sum(slave.sent for slave in slaves)
+    while effects.later:
+        assert poll_is_not_ready(bus, slaves)
+        effects = bus.go_on(master.channel, 0)
+        assert effects.work < 4 * ADMITTED_WORK
+    assert taken < sum(slave.sent for slave in slaves) == (1 << 16) + 20 * 1000
+
+
+def poll_is_not_ready(bus: Bus, slaves: list[Client]) -> bool:
+    """Nobody overtakes those who are let in."""
+    return not any(bus.poll(slave).writable for slave in slaves)
+
+
+def test_writes_by_one_description_are_taken_one_after_the_other() -> None:
+    """Two processes that have inherited it. A line of the second is never put into one of the first."""
+    bus = Driver(Limits(max_queue=1))
+    master, (shared, other) = service(bus, 2)
+    bus.write(shared, b"a\n")
+    bus.start_write(shared, b"b\nc", "first")
+    bus.start_write(shared, b"d\ne\n", "second")
+    bus.start_write(other, b"f\n", "third")
+    with pytest.raises(WouldBlock):
+        bus.write(shared, b"g\n")
+    assert bus.read(master) == b"a\n"
+    assert bus.ended() == [("first", 3)]
+    assert [bus.read(master) for _ in range(4)] == [b"b\n", b"f\n", b"cd\n", b"e\n"]
+    assert bus.ended() == [("third", 2), ("second", 4)]
+    assert bus.bus.waiting == 0
+
+
+def test_a_signal_for_one_of_two_writes_by_one_description() -> None:
+    bus = Driver(Limits(max_queue=1))
+    master, (shared,) = service(bus, 1)
+    bus.write(shared, b"a\n")
+    for token in ("first", "second", "third"):
+        bus.start_write(shared, token.encode() + b"\n", token)
+    assert bus.cancelled("second") == 0
+    assert bus.cancelled("first") == 0
+    assert bus.read(master) == b"a\n"
+    assert bus.ended() == [("third", 6)]
+    assert bus.read_all(master) == [b"third\n"]
+    bus.write(shared, b"full\n")
+    bus.start_write(shared, b"x\n", "x")
+    bus.start_write(shared, b"y\n", "y")
+    bus.close(shared)
+    assert bus.bus.waiting == 0
+    assert bus.read_all(master) == [b"full\n"]
+
+
+def test_what_waits_for_another_write_by_the_same_description_is_bounded_for_each_user() -> None:
+    """A thousand threads with a megabyte each are one client."""
+    bus = Driver(Limits(max_queue=1, max_clients_per_user=2))
+    bus.create(b".U_x")
+    shared, roots = bus.open(b"U_x", owner=USER), bus.open(b"U_x")
+    bus.start_write(shared, b"full\nnext\n", "first")
+    block = b"x" * 32_767 + b"\n"
+    for round_ in range(3):
+        for number in range(4):
+            bus.start_write(shared, block, (round_, number))
+        with pytest.raises(TooManyForUser):
+            bus.bus.write(shared, block, bus.tick(), "too many")
+        for number in range(4):
+            assert bus.cancelled((round_, number)) == 0
+    for number in range(10):
+        bus.start_write(roots, block, number)
+    bus.start_write(shared, block, "again")
+    bus.close(shared)
+    bus.close(roots)
+    assert bus.bus.waiting == 0
+    assert not bus.bus._shared_bytes_of
+
+
+def test_a_poller_is_woken_when_the_writes_by_its_description_are_done() -> None:
+    bus = Driver(Limits(max_queue=2))
+    master, (shared,) = service(bus, 1)
+    bus.start_write(shared, b"a\nb\nc\n", "first")
+    assert not bus.arm(shared).writable
     bus.read(master)
-    assert bus.ended() == [("two", 2)]
+    assert bus.ended() == [("first", 6)]
+    assert bus.woken() == []
     bus.read(master)
-    assert bus.ended() == [("one again", 2)]
-    assert bus.read_all(master) == [b"e\n", b"d\n"]
+    assert bus.woken() == [shared]
+
+
+def test_an_error_inside_is_that_of_the_write_that_meets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of the master, whose read makes place for it, nor of the others that wait."""
+    bus = Bus(Limits(max_queue=1))
+    master, _ = bus.create(b".U_x", RW, ROOT, 0o644, 0)
+    one, two = (bus.open(master.channel, RW, ROOT, 0)[0] for _ in range(2))
+    bus.write(one, b"full\n", 0)
+    bus.write(one, b"one\n", 0, "one")
+    bus.write(two, b"two\n", 0, "two")
+    send = Channel.send
+
+    def fail(channel: Channel, sender: Client, *rest: Any, **more: Any) -> int:
+        if sender is one:
+            raise MemoryError
+        return send(channel, sender, *rest, **more)
+
+    monkeypatch.setattr(Channel, "send", fail)
+    piece, effects = bus.read(master, 100, 0)
+    assert piece == b"full\n"
+    assert isinstance(effects.failure, MemoryError)
+    [(first, error), second] = effects.finished
+    assert (first, type(error), second) == ("one", Broken, ("two", 4))
+    assert bus.read(master, 100, 0)[0] == b"two\n"
+    assert bus.waiting == 0
 
 
 def test_a_blocked_write_ends_before_the_line_that_fails() -> None:

@@ -29,6 +29,7 @@ ERRNOS = {
     errors.TooManyForUser: errno.EUSERS,
     errors.TooManyChannels: errno.ENOSPC,
     errors.ShuttingDown: errno.ESHUTDOWN,
+    errors.Broken: errno.EIO,
 }
 
 

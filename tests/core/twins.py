@@ -56,6 +56,7 @@ class Twins(RuleBasedStateMachine):
             result, effects = real()
         except BusError as error:
             result, effects = type(error), Effects(self.naive.now)
+        self.go_on(effects)
         self.naive.taken = self.taken(effects)
         try:
             expected = naive()
@@ -64,6 +65,15 @@ class Twins(RuleBasedStateMachine):
         assert result == expected
         self.compare(effects)
         return result
+
+    def go_on(self, effects: Effects) -> None:
+        """Does what was left for later."""
+        assert effects.failure is None
+        while effects.later:
+            more = self.bus.go_on(effects.later.pop(0), self.naive.now)
+            effects.finished += more.finished
+            effects.ready += more.ready
+            effects.later += more.later
 
     @staticmethod
     def taken(effects: Effects) -> dict[Token, bytes]:

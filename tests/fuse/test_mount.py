@@ -3,14 +3,13 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from ..conftest import Start
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 
 
 @pytest.fixture
@@ -72,7 +71,7 @@ def test_it_goes_to_the_background_once_the_bus_is_there(directory: Path) -> Non
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert (directory / "_stat").read_text().startswith("futebus ")
         assert "at most 2048 messages" in (directory / "_stat").read_text()
-        assert any(line.startswith(f"logs {directory} fuse.futebus ") for line in Path("/proc/mounts").read_text().splitlines())
+        assert f"\nlogs {directory} fuse.futebus ".encode() in Path("/proc/mounts").read_bytes()
         assert run("fusermount3", "-u", directory).returncode == 0
         until(lambda: device_of(directory) is None, "it is gone")
     finally:
@@ -103,6 +102,50 @@ def test_mount_and_fstab_know_it(directory: Path, place: Path) -> None:
     assert done.stderr == ""
     assert f"events {target} fuse.futebus rw," in done.stdout
     assert "at most 5120 messages" in done.stdout
+
+
+@pytest.mark.parametrize("foreground", [[], ["-f"]])
+def test_a_source_grants_nothing(directory: Path, start: Start, foreground: list[str]) -> None:
+    """It comes from fstab, or from a script that has it from somebody: it is a name and no option."""
+    source = "logs,allow_other\\,dev"
+    daemon = start(*FUTEBUS, *foreground, source, directory)
+    try:
+        until(lambda: device_of(directory) or daemon.poll(), "it is mounted")
+        line = next(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {directory} " in line)
+        kind, name, options = line.partition(" - ")[2].split(" ")
+        assert (kind, name) == ("fuse.futebus", "logs,allow_other\\134,dev")
+        assert "allow_other" not in options.split(",")
+    finally:
+        run("fusermount3", "-u", directory)
+        until(lambda: device_of(directory) is None, "it is gone")
+        abort(directory)
+
+
+def test_a_bus_is_not_remounted(bus: Mount, place: Path) -> None:
+    """mount(8) asks its helper, which is us."""
+    command = place / "futebus"
+    command.write_text(f'#!/bin/sh\nexec {" ".join(FUTEBUS)} "$@"\n')
+    command.chmod(0o755)
+    script = f"""
+        mount -t tmpfs none /usr/local/bin
+        cp {command} /usr/local/bin/futebus
+        mount -o remount,noatime {bus.path}
+        """
+    done = run("unshare", "--mount", "sh", "-c", script)
+    assert done.returncode != 0
+    words = "option remount: a bus keeps the options that it was mounted with; unmount it and mount it anew"
+    assert done.stderr == f"futebus: {words}\n"
+    assert bus.stat()
+
+
+def test_what_looks_at_a_bus_twice_sees_the_same(bus: Mount, place: Path) -> None:
+    bus.touch("B_x")
+    done = run("tar", "-cf", place / "bus.tar", "-C", bus.path, ".")
+    assert (done.returncode, done.stderr) == (0, "")
+    before = os.stat(bus / "_stat")
+    bus.touch("B_y")
+    after = os.stat(bus / "_stat")
+    assert (before.st_mtime_ns, before.st_ctime_ns) == (after.st_mtime_ns, after.st_ctime_ns)
 
 
 def test_it_refuses_a_directory_where_a_bus_is(bus: Mount) -> None:
@@ -171,7 +214,7 @@ def test_a_lazy_unmount_ends_it_for_those_inside_too(bus: Mount, start: Start) -
     cat = start("cat", bus / "B_x")
     bus.wait_for_readers(1, "B_x")
     assert run("umount", "-l", bus.path).returncode == 0
-    assert cat.wait(10) == 0, "end of file"
+    assert cat.wait(DEADLINE) == 0, "end of file"
     bus.close()
 
 
@@ -187,10 +230,9 @@ def test_going_down(mounting: Mounting, start: Start) -> None:
     writer = start("bash", "-c", f"echo late > {bus / 'U_x'}")
     bus.wait_for_blocked_writers(1, "U_x")
     os.write(idle, b"hello\nbye\n")
-    started = time.monotonic()
     bus.daemon.send_signal(signal.SIGTERM)
-    assert "Cannot send after transport endpoint shutdown" in writer.communicate(timeout=10)[1]
-    assert blocked.communicate(timeout=10)[0] == "hello\nbye\n"
+    assert "Cannot send after transport endpoint shutdown" in writer.communicate(timeout=DEADLINE)[1]
+    assert blocked.communicate(timeout=DEADLINE)[0] == "hello\nbye\n"
     assert blocked.returncode == 0
     assert [os.read(holding, 100) for _ in range(3)] == [b"hello\n", b"bye\n", b""]
     assert [os.read(master, 100) for _ in range(4)] == [b"1\n", b"2\n", b"3\n", b""]
@@ -199,7 +241,6 @@ def test_going_down(mounting: Mounting, start: Start) -> None:
     with pytest.raises(BrokenPipeError):
         os.open(bus / "B_x", os.O_RDONLY)
     bus.close()
-    assert time.monotonic() - started < 10, "two seconds at most, on a machine that has time"
     with pytest.raises(OSError, match=r"not connected|connection abort"):
         os.read(idle, 100)
     for descriptor in (idle, holding, master):
@@ -211,7 +252,7 @@ def test_it_goes_at_once_when_nobody_is_left(bus: Mount, start: Start) -> None:
     cat = start("cat", bus / "B_x")
     bus.wait_for_readers(1, "B_x")
     bus.daemon.send_signal(signal.SIGTERM)
-    assert cat.wait(10) == 0
+    assert cat.wait(DEADLINE) == 0
     bus.close()
     assert "have not closed" not in bus.words
 
@@ -226,8 +267,8 @@ def test_a_daemon_that_is_killed_frees_everybody_and_the_next_takes_over(mountin
     writer = start("bash", "-c", f"echo late > {bus / 'U_x'}")
     bus.wait_for_blocked_writers(1, "U_x")
     bus.daemon.kill()
-    assert "Software caused connection abort" in reader.communicate(timeout=10)[1]
-    assert "Software caused connection abort" in writer.communicate(timeout=10)[1]
+    assert "Software caused connection abort" in reader.communicate(timeout=DEADLINE)[1]
+    assert "Software caused connection abort" in writer.communicate(timeout=DEADLINE)[1]
     os.close(master)
     with pytest.raises(OSError, match="not connected"):
         os.statvfs(bus.path)
@@ -245,7 +286,7 @@ def test_a_daemon_that_is_killed_frees_everybody_and_the_next_takes_over(mountin
 def test_a_daemon_that_hangs_is_not_waited_for_for_ever(bus: Mount) -> None:
     bus.daemon.send_signal(signal.SIGSTOP)
     try:
-        done = run(*FUTEBUS, bus.path, timeout=30)
+        done = run(*FUTEBUS, bus.path, timeout=DEADLINE)
         assert done.returncode == 1
         assert "does not answer" in done.stderr
     finally:
@@ -286,7 +327,7 @@ def test_debug_log_tells_what_was_refused(place: Path) -> None:
     bus = Mount(target, place / "bus.log", command=[*FUTEBUS, "-d"])
     try:
         bash(f"echo > {target}/nothing")
-        assert "create" in bus.words
+        until(lambda: "create" in bus.words, "it is logged")
         bus.unmount()
     finally:
         bus.discard()

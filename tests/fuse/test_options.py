@@ -39,6 +39,16 @@ def test_the_source_is_its_name_unless_fsname_says_otherwise() -> None:
     assert "fsname=logs" in parse("", "logs").for_libfuse()
     assert "fsname=other" in parse("fsname=other", "logs").for_libfuse()
     assert "fsname=a\\,b" in parse(r"fsname=a\,b").for_libfuse()
+    assert "fsname=logs\\,allow_other" in parse("", "logs,allow_other").for_libfuse(), "it grants nothing"
+    assert "fsname=a\\\\\\,b" in parse("", "a\\,b").for_libfuse()
+
+
+@pytest.mark.parametrize("source", ["a\nb", "\x1b[2J", "é", "\udcff", "a\x7f"])
+def test_a_source_that_cannot_be_shown_is_refused(source: str) -> None:
+    with pytest.raises(OptionError, match="printable ASCII"):
+        parse("", source)
+    with pytest.raises(OptionError, match="printable ASCII"):
+        parse(f"fsname={source}")
 
 
 def test_fuses_own_pass() -> None:
@@ -79,7 +89,8 @@ def test_what_fstab_carries_for_others_is_left_out(option: str) -> None:
         "max_queue", "max_queue=", "max_queue=-1", "max_queue=1.5", "max_queue=1T", "max_queue=0", "max_queue=99999999999",
         "max_queue=٣", "bulk=1", "mode=8", "mode=17777", "mode=", "uid=-1", "uid=nobody-of-this-name", "gid=4294967295", ",",
         "user=nobody-of-this-name", "user=", "user=-1",
-        "fsname", "fsname=é", "frob", "ro", "no_interrupt", "clone_fd", "max_read=4096", "MAX_QUEUE=1",
+        "fsname", "fsname=é", "context=a\nb", r"context=a\,allow_other", r"fscontext=\,",
+        "remount", "remount,rw,noatime", "frob", "ro", "no_interrupt", "clone_fd", "max_read=4096", "MAX_QUEUE=1",
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_in_one_line(text: str) -> None:

@@ -11,6 +11,7 @@ import trio
 
 from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.waiting import DEADLINE
 
 IN = select.POLLIN | select.POLLRDNORM
 OUT = select.POLLOUT | select.POLLWRNORM
@@ -81,10 +82,10 @@ def test_a_message_wakes_whoever_polls(bus: Mount) -> None:
     reader = os.open(bus / "B_x", os.O_RDONLY | os.O_CREAT)
     found: list[int] = []
     for round_ in range(3):
-        thread = threading.Thread(target=lambda: found.append(polled(reader, 20)))
+        thread = threading.Thread(target=lambda: found.append(polled(reader, DEADLINE)))
         thread.start()
         (bus / "B_x").write_text("hello\n")
-        thread.join(30)
+        thread.join(DEADLINE)
         assert found == [IN] * (round_ + 1)
         assert os.read(reader, 100) == b"hello\n"
     os.close(reader)
@@ -97,7 +98,7 @@ def test_a_free_place_at_the_master_wakes_whoever_polls_to_write(mounting: Mount
     for _ in range(3):
         os.write(slaves[0], b"1\n2\n3\n")  # takes two
         with ThreadPoolExecutor() as pool:
-            polls = [pool.submit(polled, slave, 20) for slave in slaves]
+            polls = [pool.submit(polled, slave, DEADLINE) for slave in slaves]
             assert os.read(master, 100) == b"1\n"
             assert [poll.result() for poll in polls] == [OUT] * 3
         assert os.read(master, 100) == b"2\n"
@@ -125,10 +126,10 @@ def test_the_death_of_the_master_wakes_whoever_polls(bus: Mount) -> None:
     master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
     reader = os.open(bus / "U_x", os.O_RDONLY)
     found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(polled(reader, 20)))
+    thread = threading.Thread(target=lambda: found.append(polled(reader, DEADLINE)))
     thread.start()
     os.close(master)
-    thread.join(30)
+    thread.join(DEADLINE)
     assert found == [IN | HUP]
     os.close(reader)
 
@@ -146,7 +147,7 @@ def test_select_and_level_triggered_epoll(bus: Mount) -> None:
             assert os.read(reader, 100) == expected
         assert epoll.poll(0) == []
         (bus / "B_x").write_text("three\n")
-        assert epoll.poll(20) == [(reader, select.EPOLLIN)]
+        assert epoll.poll(DEADLINE) == [(reader, select.EPOLLIN)]
     os.close(reader)
 
 
@@ -162,7 +163,7 @@ def test_edge_triggered_epoll_reports_each_change_once(mounting: Mounting) -> No
         assert epoll.poll(0) == []
         for round_ in range(3):
             (bus / "B_x").write_text(f"{round_}\n")
-            assert epoll.poll(20) == [(reader, select.EPOLLIN)]
+            assert epoll.poll(DEADLINE) == [(reader, select.EPOLLIN)]
             assert epoll.poll(0) == [], "nothing has changed"
             (bus / "B_x").write_text("more of the same\n")
             assert epoll.poll(0) == [], "it was ready and is"
@@ -174,7 +175,7 @@ def test_edge_triggered_epoll_reports_each_change_once(mounting: Mounting) -> No
                 os.write(slave, b"3\n")
             assert epoll.poll(0) == []
             os.read(master, 100)
-            assert epoll.poll(20) == [(slave, select.EPOLLOUT)]
+            assert epoll.poll(DEADLINE) == [(slave, select.EPOLLOUT)]
             os.read(master, 100)
             assert epoll.poll(0) == []
     for descriptor in (reader, master, slave):
@@ -204,7 +205,7 @@ def test_trios_own_waiting(mounting: Mounting) -> None:
                     continue
 
     async def main() -> list[bytes]:
-        with trio.fail_after(20):
+        with trio.fail_after(DEADLINE):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(send, 300)
                 return await collect(300)
@@ -237,5 +238,5 @@ def test_pollers_that_were_killed_leave_nothing_behind(bus: Mount, start: Start)
     bus.wait_for_clients(2, "B_x")
     bash(f"echo hello > {bus / 'B_x'}")
     for poller in pollers[3:]:
-        assert poller.wait(20) == 0
+        assert poller.wait(DEADLINE) == 0
     bus.wait_for_clients(0, "B_x")

@@ -9,7 +9,7 @@ import pytest
 
 from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash, run
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 
 
 def test_echo_publishes_and_cat_subscribes(bus: Mount, start: Start) -> None:
@@ -41,7 +41,7 @@ def test_a_signal_ends_a_reader(bus: Mount, start: Start, number: signal.Signals
     cat = start("cat", bus / "B_log")
     bus.wait_for_readers(1, "B_log")
     cat.send_signal(number)
-    assert cat.wait(5) == -number
+    assert cat.wait(DEADLINE) == -number
     bus.wait_for_clients(0, "B_log")
 
 
@@ -60,7 +60,7 @@ def test_a_signal_ends_a_blocked_writer(mounting: Mounting, start: Start, how: s
     writer = start("bash", "-c", how.format(bus / "U_log"))
     bus.wait_for_blocked_writers(1, "U_log")
     writer.send_signal(number)
-    assert writer.wait(5) == -number
+    assert writer.wait(DEADLINE) == -number
     assert os.read(master, 100) == b"first\n"
     bash(f"echo second > {bus / 'U_log'}")
     assert os.read(master, 100) == b"second\n", "nothing of the one that was ended"
@@ -165,7 +165,7 @@ def test_tee_dd_and_head(bus: Mount, start: Start) -> None:
     head = start("head", "-n", "3", bus / "B_in")
     bus.wait_for_readers(1, "B_in")
     bash(f"seq 5 > {bus / 'B_in'}")
-    assert head.communicate(timeout=10)[0] == "1\n2\n3\n"
+    assert head.communicate(timeout=DEADLINE)[0] == "1\n2\n3\n"
 
 
 def test_bash_reads_lines_itself(bus: Mount, start: Start) -> None:
@@ -230,7 +230,7 @@ def test_a_jvm_reads_and_writes_lines(bus: Mount, start: Start, tmp_path: Path) 
     bus.wait_for_readers(1, "B_in")
     bash(f"printf 'one\\ntwo\\nend\\n' > {bus / 'B_in'}")
     assert [os.read(reader, 100) for _ in range(2)] == [b"java: one\n", b"java: two\n"]
-    assert java.wait(20) == 0
+    assert java.wait(DEADLINE) == 0
     os.close(reader)
 
 

@@ -1,6 +1,5 @@
 """Buses mounted for tests. A bug must never hang the suite: each mount has a deadline after which its connection is aborted."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -10,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .waiting import until
+from .waiting import DEADLINE, until
+from .watching import WATCH, abort_connection
 
-CONNECTIONS = Path("/sys/fs/fuse/connections")
-PATIENCE = 60.0
-"""Seconds that a mount may live."""
+PATIENCE = 200.0
+"""Seconds that a mount may live: less than a test."""
 
 FUTEBUS = [sys.executable, "-m", "futebus.cli"]
 
@@ -22,7 +21,8 @@ FUTEBUS = [sys.executable, "-m", "futebus.cli"]
 def device_of(mountpoint: Path) -> str | None:
     """Major and minor number of what is mounted on a directory, read without touching it."""
     found = None
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+    # Any user may mount something of their own on a directory of any name.
+    for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n")[:-1]:
         fields = line.split(" ")
         if fields[4] == str(mountpoint):
             found = fields[2]
@@ -34,15 +34,15 @@ def abort(mountpoint: Path) -> None:
     device = device_of(mountpoint)
     if device is None:
         return
-    if not any(CONNECTIONS.iterdir()):
-        subprocess.run(["mount", "-t", "fusectl", "none", str(CONNECTIONS)], check=False, stderr=subprocess.DEVNULL)
-    with contextlib.suppress(OSError):
-        (CONNECTIONS / device.split(":")[1] / "abort").write_text("1")
+    abort_connection(device.split(":")[1])
     subprocess.run(["umount", "-l", str(mountpoint)], check=False, stderr=subprocess.DEVNULL)
 
 
 class Mount:
-    """A mounted bus and its daemon, which runs in the foreground as `futebus -f` and logs to a file."""
+    """A mounted bus and its daemon, which runs in the foreground as `futebus -f` and logs to a file.
+
+    As long as it is there, all processes are watched: see `watching`.
+    """
 
     def __init__(
         self,
@@ -59,20 +59,27 @@ class Mount:
         """Whether a traceback in the log is what the test is about."""
         self.was_killed = False
         """Whether the test has killed the daemon: then its end is no orderly one."""
-        self.was_aborted = False
+        self.was_aborted = ""
+        """Why the test was ended by aborting the mount, if it was."""
         arguments = ["-o", ",".join(options)] if options else []
         with log.open("wb") as stream:
             self.daemon = subprocess.Popen(
                 [*command, "-f", *arguments, str(directory)], stderr=stream, stdin=subprocess.DEVNULL, **popen
             )
-        self._watchdog = threading.Timer(patience, self._give_up)
+        self._watchdog = threading.Timer(patience, self._give_up, [f"the mount was there for {patience:g} seconds"])
         self._watchdog.daemon = True
         self._watchdog.start()
-        until(lambda: self.daemon.poll() is not None or "a bus is mounted" in self.words, "the bus is mounted")
-        assert self.daemon.poll() is None, self.words
+        WATCH.add(self.daemon.pid, self._give_up)
+        WATCH.start()
+        try:
+            until(lambda: self.daemon.poll() is not None or "a bus is mounted" in self.words, "the bus is mounted")
+            assert self.daemon.poll() is None, self.words
+        except BaseException:
+            self.discard()
+            raise
 
-    def _give_up(self) -> None:
-        self.was_aborted = True
+    def _give_up(self, why: str) -> None:
+        self.was_aborted = why
         self.daemon.kill()
         abort(self.path)
 
@@ -144,22 +151,27 @@ class Mount:
     def close(self) -> None:
         """Sees the daemon off, whose end has been asked for or has come."""
         try:
-            status = self.daemon.wait(10)
+            status = self.daemon.wait(DEADLINE)
         except subprocess.TimeoutExpired:
-            self._give_up()
+            self._give_up("the daemon did not end")
             raise AssertionError(f"the daemon did not end:\n{self.words}") from None
         finally:
-            self._watchdog.cancel()
-        assert not self.was_aborted, f"the mount was aborted after {PATIENCE:g} seconds:\n{self.words}"
+            self.let_be()
+        assert not self.was_aborted, f"the mount was aborted: {self.was_aborted}\n{self.words}"
         assert status == 0, self.words
         assert device_of(self.path) is None
         if not self.expects_errors:
-            assert "Traceback" not in self.words
-            assert "internal error" not in self.words
+            assert "Traceback" not in self.words, self.words
+            assert "internal error" not in self.words, self.words
+
+    def let_be(self) -> None:
+        """From now on nobody gives the mount up but the test itself."""
+        self._watchdog.cancel()
+        WATCH.remove(self._give_up)
 
     def discard(self) -> None:
         """Last resort at the end of a test: nothing is left of the mount, whatever happened."""
-        self._watchdog.cancel()
+        self.let_be()
         self.daemon.kill()
         self.daemon.wait()
         while device_of(self.path):
@@ -179,8 +191,8 @@ def table(text: str, head: str) -> list[Mapping[str, str]]:
 Mounting = Callable[..., Mount]
 
 
-def run(*command: str | Path, timeout: float = 20, **popen: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end and returns what it printed. It gets 20 seconds and no input."""
+def run(*command: str | Path, timeout: float = DEADLINE, **popen: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end and returns what it printed. It gets no input."""
     return subprocess.run(
         [str(word) for word in command],
         capture_output=True,

@@ -4,17 +4,24 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from .watching import WATCH
+
 T = TypeVar("T")
 
-DEADLINE = 20.0
-"""Seconds. Reached only when something is broken, so it can be generous: the machines are shared."""
+DEADLINE = 60.0
+"""Seconds. Reached only when something is broken, so it can be generous: the machines are shared, and slow at times."""
 
 
 def until(condition: Callable[[], T], what: str = "", deadline: float = DEADLINE) -> T:
-    """Calls `condition` until it returns something true, which is returned. Fails the test after `deadline` seconds."""
+    """Calls `condition` until it returns something true, which is returned. Fails the test after `deadline` seconds.
+
+    When somebody was found stuck inside FUSE, there is nothing to be waited for any more.
+    """
     end = time.monotonic() + deadline
     pause = 0.0005
     while not (result := condition()):
+        if WATCH.has_found:
+            raise AssertionError(f"somebody is stuck inside FUSE, while this was waited for: {what or condition}")
         if time.monotonic() > end:
             raise AssertionError(f"not within {deadline:g} seconds: {what or condition}")
         time.sleep(pause)

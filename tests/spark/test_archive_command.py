@@ -1,8 +1,10 @@
 """`futebus-archive` itself, in processes of its own that are killed."""
 
+import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +16,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from futebus.spark import archive, live
+from futebus.core.text import printable
+from futebus.spark import archive, archive_batches, live
 from futebus.spark.terminal import Terminal
 from futebus.spool import SpoolWriter
 
@@ -27,7 +30,7 @@ from .conftest import Collect
 COMMAND = [sys.executable, "-m", "futebus.spark.archive"]
 QUICK = ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "--master", "local[2]"]
 
-SLOW = 100.0
+SLOW = 200.0
 """Seconds that a Spark may take to start on a machine that has much to do."""
 
 
@@ -116,6 +119,96 @@ def test_what_channels_say_is_archived_and_counted_although_it_is_killed(
         total[sender] += int(count)
     assert total == senders
     assert not any("top" in row for row in log)
+
+
+def runners(session: int) -> list[int]:
+    """The processes that Spark runs for the sources of the queries of a command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if entry.name.isdecimal() and b"source_runner" in (entry / "cmdline").read_bytes():
+                state, _, group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+                if state != "Z" and int(group) == session:
+                    found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.timeout(400)
+def test_a_query_whose_process_is_killed_goes_on(mounting: Mounting, place: Path, start: Start) -> None:
+    bus = mounting(patience=380.0)
+    root = place / "archive"
+    with (place / "words").open("w") as words:
+        process = start(*COMMAND, *QUICK, "--every", "0.5s", bus / "U_jobs", root, stderr=words)
+    bus.wait_for_clients(1, "U_jobs", role="master")
+    for number in range(3):
+        (bus / "U_jobs").write_text(f"job {number}\n")
+        until(lambda: process.poll() is not None or archived(root) == number + 1, "archived", SLOW)  # noqa: B023
+        assert process.poll() is None, (place / "words").read_text()
+        for runner in until(lambda: runners(process.pid), "it has a process", SLOW):
+            os.kill(runner, signal.SIGKILL)
+    said = (place / "words").read_text()
+    until(lambda: process.poll() is not None or runners(process.pid), "it is started again", SLOW)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0, said
+    assert said.count("the query archive has failed, and is started again in 1 s: ") >= 2
+    assert [line.value for line in read(root)] == [f"job {number}" for number in range(3)]
+
+
+ODD = ["B_a b ", "B_new\nline", "B_\x1b[2J", "B_wörld", "B_%41,x=1:2", "B_\\", "B_'\"*?[]{}", "B_" + "n" * 245, "A_chat"]
+UNFIT = {
+    os.fsdecode(b"B_\xff"): "its name is no UTF-8, and Spark has no other text",
+    "B_" + "n" * 246: "its name is too long for a directory (256 bytes)",
+    "B_" + "*" * 83: "its name is too long for a directory (259 bytes)",
+}
+
+
+@pytest.mark.timeout(400)
+def test_all_that_a_pattern_matches_is_archived_whatever_it_is_called(mounting: Mounting, place: Path, start: Start) -> None:
+    bus = mounting(patience=380.0)
+    for name in [*ODD, *UNFIT]:
+        bus.touch(name)
+    root = place / "archive"
+    with (place / "words").open("wb") as stream:
+        process = start(*COMMAND, *QUICK, "--every", "0.5s", "--pattern", "(?s)[ABU]_.*", bus.path, root, stderr=stream)
+
+    def listening() -> int:
+        return len(re.findall(r" r-\+ ", bus.stat()))  # names have blanks, so it is no table
+
+    until(lambda: process.poll() is not None or listening() == len(ODD), "all are read", SLOW)
+    expected = []
+    for name in ODD:
+        (bus / name).write_bytes(b"{*}hello\n" if name[0] == "A" else b"hello\n")
+        expected.append((name, "hello"))
+    # Some come and go, one of them again and again.
+    for number in range(4):
+        name = f"U_{number // 2}"
+        master = os.open(bus / f".{name}", os.O_RDWR | os.O_CREAT)
+        until(lambda: process.poll() is not None or listening() == len(ODD) + 1, "it is read", SLOW)
+        os.write(master, b"brief %d\n" % number)
+        os.close(master)
+        until(lambda: process.poll() is not None or listening() == len(ODD), "it is left", SLOW)
+        expected.append((name, f"brief {number}"))
+    until(lambda: process.poll() is not None or archived(root) == len(expected), "archived", SLOW)
+    words = (place / "words").read_text()
+    assert process.poll() is None, words
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0, words
+    assert sorted((line.channel, line.value) for line in read(root)) == sorted(expected)
+    for name, why in UNFIT.items():
+        assert words.count(f"futebus-archive: {printable(str(bus / name))}: {why}; it is left out\n") == 1
+    assert all(line.isprintable() for line in words.split("\n"))
+    assert "failed" not in words
+
+
+def test_names_that_cannot_be_archived_are_told_as_spark_makes_directories(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    escape = jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils.escapePathName
+    for character in map(chr, range(1, 0x180)):
+        assert len(escape(character)) == (3 if character in archive_batches._ESCAPED else 1), repr(character)
+    names = [*ODD, *(name for name in UNFIT if name.isascii()), "B_" + "ü" * 122, "B_" + "ü" * 123, "B_ü" + "\x7f" * 81]
+    rows = spark.createDataFrame([(name,) for name in names], "channel STRING").select("channel", archive_batches.fitting())
+    assert dict(rows.collect()) == {name: archive_batches.unfit(name) is None for name in names}
 
 
 def test_sigterm_while_spark_starts(bus: Mount, place: Path, start: Start) -> None:
@@ -278,6 +371,25 @@ def test_the_status_is_written_over_on_a_terminal(monkeypatch: pytest.MonkeyPatc
         assert seen.read(100) == b"\r\x1b[Kfrom Java\r\n\x1b[2mone\x1b[m"
         terminal.status("all", is_last=True)
         assert seen.read(100) == b"\r\x1b[Kall\r\n"
+
+
+def test_nothing_that_somebody_has_named_reaches_the_terminal_raw() -> None:
+    text = io.StringIO()
+    terminal = Terminal("name", text)
+    terminal.say("B_\x1b[2J\nname: all is well \udcff")
+    terminal.status("B_\r", is_last=True)
+    with contextlib.redirect_stderr(terminal):
+        print("from Python: B_\x1b[2J\n\tat java.lang", file=sys.stderr)
+    with terminal.adopted():
+        subprocess.run(["printf", "from Java: \\r\\033[2J\\377\\n"], check=True, stdout=2)
+    until(lambda: text.getvalue().count("\n") == 5, "all is printed")
+    assert text.getvalue().splitlines() == [
+        r"name: B_\x1b[2J\nname: all is well \xff",
+        r"name: B_\r",
+        r"from Python: B_\x1b[2J",
+        "        at java.lang",
+        r"from Java: \r\x1b[2J\xff",
+    ]
 
 
 def test_the_status_is_told_seldom_elsewhere() -> None:

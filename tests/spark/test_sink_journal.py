@@ -2,7 +2,6 @@
 
 import fcntl
 import mmap
-import os
 import re
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import pytest
 
 from futebus.spark.journal import Journal, Record, State
 from futebus.spark.outlet import SinkError
+
+from ..helpers.descriptors import descriptors
 
 SLOTS = (0, mmap.PAGESIZE)
 
@@ -74,11 +75,11 @@ def test_without_a_whole_record_nobody_can_tell(path: Path) -> None:
         journal.note(Record(2, State.DONE))
     for slot in SLOTS:
         spoil(path, slot)
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     sentence = f"{path} is damaged: without it, nobody can tell which batches are out"
     with pytest.raises(SinkError, match=f"^{re.escape(sentence)}$"):
         Journal(path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_it_is_locked_while_it_is_open(path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from futebus.spark.outlet import BLOCK, Outlet, Outlets, SinkError, end_of_block
 
-from ..helpers.mounts import Mount, Mounting
+from ..helpers.descriptors import descriptors
+from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.waiting import until
 from .conftest import Collect
 
 
@@ -26,8 +29,9 @@ def opened(bus: Mount, name: str) -> Iterator[Outlet]:
         yield outlets[name]
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def test_what_is_refused_is_told_in_one_line_whatever_the_name_is(bus: Mount) -> None:
+    with refused(r"U_\x1b[2J\n\xff has no master"), opened(bus, "U_\x1b[2J\n\udcff"):
+        pass
 
 
 @pytest.mark.parametrize("name", ["U_jobs", "S_upper"])
@@ -43,6 +47,30 @@ def test_no_bus(bus: Mount, place: Path) -> None:
     with refused(f"no bus is mounted on {bus.path}"), opened(bus, "B_log"):
         pass
     assert not (bus / "B_log").exists()
+
+
+@pytest.mark.parametrize("name", ["B_log", "A_chat"])
+def test_a_bus_that_goes_while_its_channel_is_opened(name: str, bus: Mount) -> None:
+    """What opens the channel is stopped right before its open(2), and the bus unmounted in that moment."""
+    code = f"""
+import subprocess, sys
+from futebus.spark.outlet import Outlet, SinkError
+from pathlib import Path
+def look(event, given):
+    if event == "open" and str(given[0]).endswith({name!r}):
+        subprocess.run(["umount", "-l", {str(bus.path)!r}], check=True)
+sys.addaudithook(look)
+try:
+    outlet = Outlet(Path({str(bus.path)!r}), {name!r})
+    outlet.put(b"{{*}}line\\n")
+except SinkError as error:
+    print(error)
+"""
+    done = run(sys.executable, "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    until(lambda: bus.daemon.poll() is not None, "the daemon has ended")
+    assert list(bus.path.iterdir()) == []
+    assert done.stdout == f"{name}: the bus is being unmounted or is gone\n"
 
 
 def test_the_bus_is_full(mounting: Mounting) -> None:
@@ -96,7 +124,6 @@ def test_a_bus_that_goes(bus: Mount) -> None:
             outlet.put(b"a\n")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 def test_a_channel_of_somebody_else(mounting: Mounting) -> None:
     bus = mounting("allow_other")
     bus.touch("B_log").chmod(0o600)

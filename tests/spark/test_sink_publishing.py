@@ -14,6 +14,7 @@ from futebus.spark.publishing import forget, publish
 from futebus.spark.staging import Segment, stage
 
 from ..conftest import Start
+from ..helpers.descriptors import descriptors
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.waiting import until
 from .conftest import Collect
@@ -62,9 +63,9 @@ def test_parts_and_channels_in_order(query: Path, bus: Mount, collect: Collect) 
         ("B_log", 0, 2),
         ("U_jobs", 2, 2),
     ]
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     publish(query, bus.path, 0, segments)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
     assert [channel.settled() for channel in channels] == [b"1\n2\n3\n", b"1\n2\n2\n3\n"]
 
 

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from futebus.spark.limits import HAS_LIMITS
 from futebus.spark.reader import cut
+from futebus.spark.source import named
 from futebus.spool import Spool, SpoolWriter
 from tests.conftest import Start
 from tests.helpers.mounts import Mount, Mounting
@@ -222,6 +223,21 @@ def test_channels_that_a_pattern_matches_now_and_later(bus: Mount, stream: Strea
     say(bus / "B_one", "early")
     assert sorted(row.value for row in query.wait_for(2)) == ["early", "late"]
     assert not bus.clients("B_other")
+
+
+def test_a_format_for_one_query_alone_shares_nothing_with_others(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark writes to the map of environment variables of a source's object, without a lock."""
+    with SpoolWriter(tmp_path / "spool", "B_log") as spool:
+        spool.append(b"a\nb\n")
+    maps = []
+    session: Any = spark
+    for name in ("futebus_one", "futebus_two"):
+        spark.dataSource.register(named(name))
+        assert spark.read.format(name).load(str(tmp_path / "spool")).count() == 2
+        found = session._jsparkSession.sessionState().dataSourceManager().lookupDataSource(name)
+        maps.append(found.dataSourceCls().envVars())
+        maps[-1].put("ONLY", name)
+    assert [shared["ONLY"] for shared in maps] == ["futebus_one", "futebus_two"]
 
 
 # ---------------------------------------------------------------------------------------------- how much, and from where
@@ -502,6 +518,8 @@ def test_another_spool_is_not_taken_for_the_one_that_was(stream: Stream, keep: K
         ("/bus/B_log", {"master": "yes"}, "master is true or false, not 'yes'"),
         ("/bus/B_log", {"maxRows": "3"}, "there is no option 'maxrows'; is maxRowsPerTrigger meant?"),
         ("/bus/B_log", {"maxRowsPerTrigger": "many"}, "maxRowsPerTrigger is a number from 1 on, not 'many'"),
+        ("/bus/B_log", {"maxBytesPerTrigger": "99999999t"}, "maxBytesPerTrigger is a number from 1 on, not '99999999t'"),
+        ("/bus/B_log", {"maxRowsPerTrigger": "9" * 5000}, "maxRowsPerTrigger is a number from 1 on, not '999"),
         ("/bus/B_log", {"startingOffsets": "0"}, "startingOffsets is earliest or latest"),
         ("/bus/B_log", {"mode": "lenient"}, "mode is one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
         ("/bus/B_log", {"drain": "no"}, "drain is auto or external"),

@@ -13,7 +13,7 @@ import pytest
 
 from ..conftest import Start
 from ..helpers.mounts import Mount
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 
 RECORD = [sys.executable, "-m", "futebus.record"]
 
@@ -86,7 +86,7 @@ class Recorder:
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ends it, and sees that it ends as it should."""
         self.process.send_signal(number)
-        assert self.process.wait(20) == 0, self.words
+        assert self.process.wait(DEADLINE) == 0, self.words
         assert "Traceback" not in self.words
 
 

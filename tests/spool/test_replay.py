@@ -12,7 +12,7 @@ from futebus.spool import Spool, SpoolWriter
 
 from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash, run
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 from .conftest import RECORD
 from .test_spool import numbered
 
@@ -100,7 +100,7 @@ def test_follow(place: Path, start: Start) -> None:
         for number in range(2000):
             assert int(reader.stdout.readline()) == number
     reader.send_signal(signal.SIGINT)
-    assert reader.wait(20) == -signal.SIGINT
+    assert reader.wait(DEADLINE) == -signal.SIGINT
     assert reader.communicate() == ("", "")
 
 

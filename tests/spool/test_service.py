@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from futebus.core.text import printable
+from futebus.inquire import inquire
 from futebus.spool import Spool
 
 from ..conftest import Start
@@ -17,7 +19,7 @@ from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.waiting import until
 from .conftest import RECORD, Recorder, Recording, Remounting
 from .test_spool import lines_of, numbered
-from .writers import numbers_of, writers
+from .writers import finish, numbers_of, wait_for_more, writers
 
 
 class Manager:
@@ -93,8 +95,9 @@ def test_a_restart_of_the_service_loses_nothing(bus: Mount, recording: Recording
     recorder = manager.start(recording, bus / "U_x")
     assert f"STATUS=Recording {bus / 'U_x'}" in manager.told
     opener = recorder.holder
-    running = writers(start, bus / "U_x", 2, 20_000)
+    running = writers(start, bus / "U_x", 2)
     for number in range(3):
+        wait_for_more(recorder.spool)
         [client] = bus.clients("U_x", role="master")
         assert int(client["PID"]) == opener
         if number == 1:  # both at once, which is what a service manager does when it is in a hurry
@@ -106,13 +109,12 @@ def test_a_restart_of_the_service_loses_nothing(bus: Mount, recording: Recording
         assert len(manager.store) == 1
         assert (bus / "U_x").exists()
         recorder = manager.start(recording, bus / "U_x")
-    for writer in running:
-        assert writer.wait(30) == 0
+    written = finish(running)
     recorder.end(signal.SIGINT)
     manager.listen()
     assert manager.store == {}
     assert not (bus / "U_x").exists()
-    assert numbers_of(recorder.spool, 2) == [list(range(20_000))] * 2
+    assert numbers_of(recorder.spool, 2) == written
 
 
 def test_what_is_dropped_meanwhile_is_counted(mounting: Mounting, recording: Recording, manager: Manager) -> None:
@@ -129,12 +131,27 @@ def test_what_is_dropped_meanwhile_is_counted(mounting: Mounting, recording: Rec
         (bus / "B_x").write_bytes(numbered(end, end + 100))
 
 
+def test_what_an_earlier_version_has_kept_is_taken_over(mounting: Mounting, recording: Recording, manager: Manager) -> None:
+    bus = mounting("max_queue=10")
+    recorder = manager.start(recording, bus / "B_x")
+    recorder.end()
+    manager.wait_for("STOPPING=1")
+    [name] = manager.store
+    prefix, _, lost = name.rpartition("-")
+    manager.store[f"{prefix}-{recorder.holder}-{lost}"] = manager.store.pop(name)
+    (bus / "B_x").write_bytes(numbered(0, 100))
+    recorder = manager.start(recording, bus / "B_x")
+    until(lambda: Spool(recorder.spool).last.lost == 90, "losses are counted")
+    recorder.end()
+    assert lines_of(recorder.spool) == numbered(90, 100)
+    assert len(manager.store) == 1
+
+
 def test_a_channel_that_died_meanwhile_is_opened_anew(
     bus: Mount, recording: Recording, manager: Manager, remounting: Remounting
 ) -> None:
     manager.start(recording, bus / "U_x").end()
     manager.wait_for("STOPPING=1")
-    [before] = manager.store
     again = remounting(bus)
     recorder = manager.start(recording, again / "U_x")
     again.wait_for_clients(1, "U_x", role="master")
@@ -142,8 +159,20 @@ def test_a_channel_that_died_meanwhile_is_opened_anew(
     recorder.end()
     manager.listen()
     assert lines_of(recorder.spool) == b"one\n", recorder.words
-    assert len(manager.store) == 1
-    assert before not in manager.store
+    [kept] = manager.store.values()
+    assert inquire(kept).received == 1
+
+
+@pytest.mark.parametrize("name", ["B_x\nWATCHDOG=1\x1b[2J", os.fsdecode(b"B_\xff\n\\")])
+def test_a_name_says_nothing_else_to_the_service_manager(bus: Mount, recording: Recording, manager: Manager, name: str) -> None:
+    recorder = recording(bus / name, command=manager.command())
+    until(lambda: manager.listen() or "READY=1" in manager.told, "it is told")  # type: ignore[func-returns-value]
+    assert {word.partition("=")[0] for word in manager.told} <= {"FDSTORE", "FDPOLL", "FDNAME", "READY", "STATUS"}
+    assert f"STATUS=Recording {printable(str(bus / name))}" in manager.told
+    recorder.end(signal.SIGINT)
+    assert all(line.isprintable() and line.startswith("futebus-record: ") for line in recorder.words.split("\n")[:-1])
+    shown = run(*RECORD, "--info", recorder.spool).stdout
+    assert shown.splitlines()[0] == f"channel   {printable(name)}"
 
 
 def test_what_is_not_its_channel_is_closed(bus: Mount, recording: Recording, manager: Manager) -> None:
@@ -152,7 +181,7 @@ def test_what_is_not_its_channel_is_closed(bus: Mount, recording: Recording, man
     shutil.rmtree(bus.path.parent / "spool")
     recorder = manager.start(recording, bus / "B_y")
     manager.listen()
-    assert [name.split("-")[2] for name in manager.store] == [str(recorder.holder)]
+    assert [name.split("-")[2:] for name in manager.store] == [["0"]]
     until(lambda: not (bus / "U_x").exists(), "its master has gone")
     with pytest.raises(BrokenPipeError):
         os.write(other, b"x")
@@ -161,8 +190,6 @@ def test_what_is_not_its_channel_is_closed(bus: Mount, recording: Recording, man
 
 
 def test_the_unit_is_in_order(place: Path) -> None:
-    if not shutil.which("systemd-analyze"):
-        pytest.skip("there is no systemd-analyze")
     unit = Path(__file__).parents[2] / "systemd" / "futebus-record@.service"
     text = unit.read_text()
     assert "\nExecStart=futebus-record " in text

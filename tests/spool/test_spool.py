@@ -169,7 +169,7 @@ def test_a_spool_of_another_channel_or_format_is_left_alone(path: Path) -> None:
     with pytest.raises(ForeignSpool, match="is the spool of B_x, not of B_y"):
         small(path, channel="B_y")
     identity = json.loads((path / "spool.json").read_bytes())
-    (path / "spool.json").write_text(json.dumps({**identity, "format": 2}))
+    (path / "spool.json").write_text(json.dumps({**identity, "format": 3}))
     with pytest.raises(NotASpool, match="another format"):
         small(path)
     (path / "spool.json").write_text("{")
@@ -449,3 +449,16 @@ def test_another_thread_may_sync(path: Path) -> None:
             writer.sync()
         adding.result()
     assert lines_of(path) == numbered(0, 10000)
+
+
+def test_short_segments_get_full_too(tmp_path: Path) -> None:
+    """A read wants a megabyte of room, which is all that the shortest segment of a recorder has."""
+    read, write = os.pipe()
+    with SpoolWriter(tmp_path / "spool", "B_x", segment_bytes=1 << 20) as writer:
+        for _ in range(3000):
+            os.write(write, b"x" * 999 + b"\n")
+            writer.read_from(read)
+    assert len(list((tmp_path / "spool").glob("*.lines"))) <= 5
+    assert Spool(tmp_path / "spool").end == 3000
+    os.close(read)
+    os.close(write)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from futebus.spool import Spool, SpoolWriter
 from futebus.spool.warming import STEP_BYTES, Warmer
 from tests.helpers.waiting import until
 
@@ -58,3 +59,19 @@ def test_without_anything_to_do_there_is_no_thread() -> None:
     warmer.leave()
     assert "warmer" not in {thread.name for thread in threading.enumerate()}
     warmer.close()
+
+
+def test_without_a_thread_pages_come_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ulimit -u`, or TasksMax= of a unit."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    read, write = os.pipe()
+    os.write(write, b"a line\n")
+    with SpoolWriter(tmp_path / "spool", "B_x") as spool:
+        assert spool.read_from(read) == 7
+    assert Spool(tmp_path / "spool").end == 1
+    os.close(read)
+    os.close(write)

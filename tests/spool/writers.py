@@ -4,22 +4,48 @@ import subprocess
 import sys
 from pathlib import Path
 
+from futebus.spool import Spool
+
 from ..conftest import Start
+from ..helpers.waiting import DEADLINE, until
 from .test_spool import lines_of
 
 WRITER = """
-import os, sys
+import os, signal, sys
 name, count, channel = sys.argv[1], int(sys.argv[2]), os.open(sys.argv[3], os.O_WRONLY)
-for begin in range(0, count, 50):
+ends = []
+signal.signal(signal.SIGTERM, lambda number, frame: ends.append(number))
+begin = 0
+while begin != count and not ends:
     data = b"".join(b"%s %d %s\\n" % (name.encode(), number, b"x" * (number % 150)) for number in range(begin, begin + 50))
     while data:
         data = data[os.write(channel, data):]
+    begin += 50
+print(begin, flush=True)
 """
-"""Writes numbered lines, and ends with status 0 only when the bus has accepted every one."""
+"""Writes numbered lines, as many or until SIGTERM. Says how many, and ends with status 0, only when the bus has accepted all."""
+
+ENDLESS = -1
 
 
-def writers(start: Start, channel: Path, count: int, each: int) -> "list[subprocess.Popen[str]]":
+def writers(start: Start, channel: Path, count: int, each: int = ENDLESS) -> "list[subprocess.Popen[str]]":
+    """Starts programs that write so many lines each, or until they are told to end."""
     return [start(sys.executable, "-c", WRITER, str(number), str(each), channel) for number in range(count)]
+
+
+def finish(running: "list[subprocess.Popen[str]]") -> list[list[int]]:
+    """Tells writers to end. Returns the numbers of the lines that each has written."""
+    for writer in running:
+        writer.terminate()
+    said = [writer.communicate(timeout=DEADLINE) for writer in running]
+    assert [writer.returncode for writer in running] == [0] * len(running), said
+    return [list(range(int(words))) for words, _ in said]
+
+
+def wait_for_more(path: Path, more: int = 1) -> None:
+    """Waits until so many more lines are in a spool."""
+    least = Spool(path).end + more
+    until(lambda: Spool(path).end >= least, "lines come")
 
 
 def numbers_of(spool: Path, count: int) -> list[list[int]]:

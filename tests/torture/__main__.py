@@ -9,6 +9,11 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+from tests.helpers.watching import WATCH
+
+D_STATES = "D states"
+"""Tasks that were stuck inside FUSE: see `tests/helpers/watching.py`."""
+
 
 def show(words: str) -> None:
     """Shows how it goes, on a terminal only."""
@@ -34,7 +39,7 @@ def torture_bus(minutes: float, seed: int) -> int:
     from .trials import TRIALS, programs
 
     begin = time.monotonic()
-    total: Counter[str] = Counter()
+    total: Counter[str] = Counter({D_STATES: 0})
     failed = rounds = 0
     while not rounds or time.monotonic() < begin + minutes * 60:
         for name in ("random programs", *TRIALS):
@@ -52,10 +57,11 @@ def torture_bus(minutes: float, seed: int) -> int:
                     trial = TRIALS[name]
                     scale = max(trial.short, trial.long * min(1.0, minutes / 10))
                     counts = trial.run(place, scale, lambda how, words=words: show(f"{words}: {how}"))  # type: ignore[misc]
+                WATCH.check()
             except Exception as error:
                 show("")
                 where = "".join(traceback.format_exception(error)[-4:]) if not str(error) else error
-                print(f"{words}: FAILED: {where}\nwhat is left is in {place}", flush=True)
+                print("\n".join([f"{words}: FAILED: {where}", *WATCH.take(), f"what is left is in {place}"]), flush=True)
                 failed += 1
                 continue
             shutil.rmtree(place)
@@ -66,8 +72,9 @@ def torture_bus(minutes: float, seed: int) -> int:
             total.update(counts)
             total["trials"] += 1
         rounds += 1
+    total[D_STATES] = WATCH.total
     print(f"in all, in {(time.monotonic() - begin) / 60:.0f} minutes: {describe(total)}; failed: {failed}; lost: {total['lost']}")
-    return int(bool(failed or total["lost"]))
+    return int(bool(failed or total["lost"] or total[D_STATES]))
 
 
 def describe(counts: Counter[str]) -> str:
@@ -110,7 +117,7 @@ def torture_spark(minutes: float, seed: int) -> int:
         total.at_risk += verdict.at_risk
         seed += 1
         trials += 1
-    print(f"{trials} trials: {total}")
+    print(f"{trials} trials: {total}; {D_STATES}: {WATCH.total}")
     return 0
 
 

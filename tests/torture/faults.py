@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.helpers.mounts import FUTEBUS, device_of, run
-from tests.helpers.waiting import until
+from tests.helpers.waiting import DEADLINE, until
 
 from . import calls
 from .sick import HANDLERS
@@ -45,7 +45,7 @@ def stopped(place: Path, scale: float = 1, show: Show = silent) -> Counts:
         assert master.stdin
         master.stdin.write("\n")
         master.stdin.close()
-        assert [process.wait(60) for process in (master, *writers)] == [0] * 4
+        assert [process.wait(DEADLINE) for process in (master, *writers)] == [0] * 4
         return counts
 
 
@@ -148,7 +148,7 @@ def errors_inside(place: Path, scale: float = 1, show: Show = silent) -> Counts:
     for names in (sorted({*REACHED_BY, *UNSEEN} - LEAVES_A_REST), *([name] for name in sorted(LEAVES_A_REST))):
         switches = place / f"switches{counts['mounts']}"
         switches.mkdir()
-        command = [sys.executable, "-m", "tests.torture.sick", str(switches)]
+        command = [sys.executable, "-m", "tests.torture.sick", str(switches), "-d"]
         bus = Bus(place, patience=120, command=command)
         bus.expects_errors = True
         try:
@@ -188,7 +188,7 @@ def error_in_a_signal(place: Path, scale: float = 1, show: Show = silent) -> Cou
     """An error while a signal for a reader is handled: the reader waits on, and its message arrives."""
     switches = place / "switches"
     switches.mkdir()
-    bus = Bus(place, patience=120, command=[sys.executable, "-m", "tests.torture.sick", str(switches)])
+    bus = Bus(place, patience=120, command=[sys.executable, "-m", "tests.torture.sick", str(switches), "-d"])
     bus.expects_errors = True
     try:
         with programs() as start:
@@ -205,7 +205,7 @@ def error_in_a_signal(place: Path, scale: float = 1, show: Show = silent) -> Cou
                 (switches / name).unlink()
                 (bus / "B_x").write_text("w 0\n")
                 assert reader.stdout.readline() == "done\n"
-                reader.communicate("\n", timeout=30)
+                reader.communicate("\n", timeout=DEADLINE)
                 bus.wait_for_clients(0, "B_x")
         bus.expect_as_before()
         bus.unmount()
@@ -277,7 +277,7 @@ class Load:
     def join(self) -> None:
         """Waits until all have met the end."""
         for thread in self._threads:
-            thread.join(30)
+            thread.join(DEADLINE)
         hung = sum(thread.is_alive() for thread in self._threads)
         self.is_over = True
         assert not hung, f"{hung} clients hang"
@@ -313,9 +313,9 @@ def ends_under_load(place: Path, scale: float = 1, show: Show = silent) -> Count
             counts["calls"] += load.calls
             counts["ends"] += 1
             if how.startswith("kill"):
-                bus.daemon.wait(10)
+                bus.daemon.wait(DEADLINE)
                 assert device_of(path), "a dead mount is left behind"
-                bus._watchdog.cancel()
+                bus.let_be()
             else:
                 bus.close()
             show(f"{counts['ends']} ends: {how}")

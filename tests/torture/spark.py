@@ -21,13 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
+import pyarrow.parquet
 
 from futebus.spool import Spool, SpoolError
-from tests.helpers.mounts import Mount
+from tests.helpers.mounts import FUTEBUS, Mount
 from tests.helpers.waiting import until
+from tests.helpers.watching import WATCH
 
-PATIENCE = 120.0
-"""Seconds that Spark may take to start, or to catch up."""
+PATIENCE = 400.0
+"""Seconds that Spark may take to start, or to catch up, on a machine that has much else to do."""
+
+FIRST = "first"
+"""Who writes the first line: the trial itself."""
 
 Show = Callable[[str], None]
 
@@ -96,10 +101,20 @@ class Trial:
         has_recorder: whether a recorder drains, rather than the archive's own query.
         harms: what is to happen, in random order, again and again: those of HARMS that can.
         writers: how many.
+        bus: what to mount instead of a futebus.
     """
 
-    def __init__(self, place: Path, dice: random.Random, has_recorder: bool, harms: Sequence[str], writers: int = 3) -> None:
+    def __init__(
+        self,
+        place: Path,
+        dice: random.Random,
+        has_recorder: bool,
+        harms: Sequence[str],
+        writers: int = 3,
+        bus: Sequence[str] = FUTEBUS,
+    ) -> None:
         self.place, self.dice, self.has_recorder, self.harms = place, dice, has_recorder, harms
+        self._command = bus
         self.verdict = Verdict()
         self._left: list[str] = []
         self.disk = place / "disk"
@@ -117,17 +132,12 @@ class Trial:
         if has_recorder:
             self._start("-m", "futebus.record", "-q", str(self.channel), str(self.spool))
         self.archive = self._start_archive()
-        if has_recorder:
-            until(self.channel.exists, "the recorder has joined")
-        self.writers = [
-            self._start(
-                str(Path(__file__).with_name("writer.py")), str(self.channel), f"w{number}", str(place / f"accepted{number}")
-            )
-            for number in range(writers)
-        ]
+        self._count = writers
+        self.writers: list[subprocess.Popen[bytes]] = []
 
     def _mount(self) -> Mount:
-        return Mount(self.place / "bus", self.place / "bus.log", f"max_queue={QUEUE}", patience=3600.0)
+        options = f"max_queue={QUEUE}"
+        return Mount(self.place / "bus", self.place / "bus.log", options, patience=3600.0, command=self._command)
 
     def _start(self, *arguments: str) -> "subprocess.Popen[bytes]":
         log = (self.place / "programs.log").open("ab")
@@ -215,13 +225,25 @@ class Trial:
                     os.kill(pid, signal.SIGKILL)
             self.archive = self._start_archive()
 
-    def run(self, seconds: float, show: Show) -> None:
-        """Does harm every few seconds, for so long."""
+    def start_writers(self) -> None:
+        """Waits until the archive has its first line, then has others written: else millions would wait for a slow Spark."""
+        until(lambda: self.channel.exists() or self.archive.poll() is not None, "somebody drains", PATIENCE)
+        self.channel.write_text(f"{FIRST} 0\n")
+        until(lambda: self.files() or self.archive.poll() is not None, "the first line is archived", PATIENCE)
+        assert self.archive.poll() is None, (self.place / "programs.log").read_text()
+        script = str(Path(__file__).with_name("writer.py"))
+        for number in range(self._count):
+            accepted = self.place / f"accepted{number}"
+            self.writers.append(self._start(script, str(self.channel), f"w{number}", str(accepted)))
+            until(accepted.exists, "it writes")
+
+    def run(self, seconds: float, show: Show, least: int = 0) -> None:
+        """Does harm every few seconds, for so long, and until it was done so many times at least."""
         end = time.monotonic() + seconds
         following = time.monotonic() + self.dice.uniform(5, 12)
-        while time.monotonic() < end:
+        while time.monotonic() < end or self.verdict.kills.total() < least:
             self.keep_alive()
-            if time.monotonic() > following:
+            if self.harms and time.monotonic() > following:
                 show(f"harmed: {self.do_harm()}")
                 following = time.monotonic() + self.dice.uniform(0.5, 12)
             time.sleep(0.05)
@@ -230,19 +252,24 @@ class Trial:
 
     def accepted(self) -> dict[str, list[int]]:
         """The numbers of the lines that were accepted, by writer."""
-        found: dict[str, list[int]] = {}
+        found: dict[str, list[int]] = {FIRST: [0]}
         for number in range(len(self.writers)):
             ranges = (self.place / f"accepted{number}").read_text().splitlines()
             found[f"w{number}"] = [each for line in ranges for each in range(*map(int, line.split()))]
         return found
 
+    def files(self) -> list[str]:
+        """The files of the archive."""
+        return sorted(map(str, (self.disk / "archive").glob("channel=*/date=*/hour=*/[!._]*.parquet")))
+
+    def count(self) -> int:
+        """How many lines they have."""
+        return sum(pyarrow.parquet.ParquetFile(file).metadata.num_rows for file in self.files())
+
     def archived(self) -> list[str]:
         """The lines of the archive, in the order of the spool."""
-        files = sorted(map(str, (self.disk / "archive").glob("channel=*/date=*/hour=*/[!._]*.parquet")))
-        if not files:
-            return []
         dataset: Any = pyarrow.dataset
-        table = dataset.dataset(files, format="parquet").to_table(["value", "offset"])
+        table = dataset.dataset(self.files(), format="parquet").to_table(["value", "offset"])
         pairs = zip(table["offset"].to_pylist(), table["value"].to_pylist(), strict=True)
         return [value for _, value in sorted(pairs)]
 
@@ -256,36 +283,41 @@ class Trial:
         masters = self.bus.clients("U_jobs", role="master")
         return bool(masters) and masters[0]["RLIST"] == masters[0]["RBUF"] == "0"
 
-    def settle(self, show: Show) -> Verdict:
-        """Ends the writers, waits until the archive has everything, ends it, and looks at every line."""
+    def settle(self, show: Show) -> None:
+        """Ends the writers, waits until the archive has everything, and ends it."""
         for writer in self.writers:
             writer.terminate()
         for writer in self.writers:
             writer.wait(PATIENCE)
-        accepted = self.accepted()
 
         def is_complete() -> bool:
             self.keep_alive()
             if not self._is_drained():
                 return False
             with contextlib.suppress(OSError, SpoolError):  # files come and go while it looks
-                count, end = len(self.archived()), Spool(self.spool).end
+                count, end = self.count(), Spool(self.spool).end
                 show(f"{count:,} of {end:,} lines archived")
                 return count >= end
             return False
 
         until(is_complete, f"the archive has all lines; see {self.place}", PATIENCE)
         self.archive.terminate()
-        assert self.archive.wait(60) == 0, (self.place / "programs.log").read_text()
-        return self._judge(accepted)
+        assert self.archive.wait(PATIENCE) == 0, (self.place / "programs.log").read_text()
 
-    def _judge(self, accepted: dict[str, list[int]]) -> Verdict:
-        lines = self.archived()
+    def judge(self) -> Verdict:
+        """Looks at every line, when all has settled.
+
+        Raises:
+            AssertionError: a line was lost, doubled, altered, or out of order.
+        """
+        accepted, lines = self.accepted(), self.archived()
         twice = [line for line, count in Counter(lines).items() if count > 1]
         assert not twice, f"{len(twice)} lines are in the archive twice, the first of them {twice[0]!r}"
         got: dict[str, list[int]] = {name: [] for name in accepted}
         for line in lines:
-            name, number = line.split()
+            name, _, number = line.partition(" ")
+            assert name in got, f"nobody has written {line!r}"
+            assert number.isdecimal(), f"nobody has written {line!r}"
             got[name].append(int(number))
         verdict = self.verdict
         verdict.accepted, verdict.archived = sum(map(len, accepted.values())), len(lines)
@@ -293,7 +325,9 @@ class Trial:
         assert len(lines) == Spool(self.spool).end, "the spool has had as many"
         for name, numbers in got.items():
             assert numbers == sorted(numbers), f"the lines of {name} are out of order"
-            verdict.lost += len({*accepted[name]} - {*numbers})
+        verdict.lost = sum(len({*numbers} - {*got[name]}) for name, numbers in accepted.items())
+        risked = verdict.at_risk + (0 if self.has_recorder else verdict.announced)
+        assert verdict.lost <= risked, f"lines were lost: {verdict}"
         return verdict
 
     def close(self) -> None:
@@ -318,6 +352,9 @@ def torture(
     seconds: float,
     show: Show = lambda words: None,
     harms: Sequence[str] = SOFT,
+    *,
+    least: int = 0,
+    bus: Sequence[str] = FUTEBUS,
 ) -> Verdict:
     """One trial.
 
@@ -328,17 +365,31 @@ def torture(
         seconds: for how long somebody is killed every now and then.
         show: is told how it goes.
         harms: what is to happen, of HARMS.
+        least: how often harm must be done, however long that takes.
+        bus: what to mount instead of a futebus.
 
     Raises:
-        AssertionError: a line was lost, doubled, or out of order.
+        AssertionError: a line was lost, doubled, altered, or out of order, or somebody was stuck inside FUSE.
     """
-    trial = Trial(place, random.Random(seed), has_recorder, harms)
+    with trial_of(place, seed, has_recorder, harms, bus) as trial:
+        trial.start_writers()
+        trial.run(seconds, show, least)
+        trial.settle(show)
+        return trial.judge()
+
+
+@contextlib.contextmanager
+def trial_of(
+    place: Path, seed: int, has_recorder: bool, harms: Sequence[str] = (), bus: Sequence[str] = FUTEBUS
+) -> Iterator[Trial]:
+    """A trial, all of which is ended in the end. Nobody may have been stuck in it."""
+    trial = Trial(place, random.Random(seed), has_recorder, harms, bus=bus)
     try:
-        until(lambda: trial.archived() or trial.archive.poll() is not None, "the first line is archived", PATIENCE)
-        assert trial.archive.poll() is None, (place / "programs.log").read_text()
-        trial.run(seconds, show)
-        verdict = trial.settle(show)
-        assert verdict.lost <= verdict.at_risk + (0 if has_recorder else verdict.announced), str(verdict)
-        return verdict
+        yield trial
+        WATCH.check()
+    except Exception as error:
+        if found := WATCH.take():
+            raise AssertionError("\n\n".join(found)) from error
+        raise
     finally:
         trial.close()

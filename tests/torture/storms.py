@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.helpers.waiting import until
+from tests.helpers.waiting import DEADLINE, until
 
 from .trial import Counts, Show, mounted, programs, silent
 
@@ -60,7 +60,7 @@ def storm(place: Path, scale: float = 1, show: Show = silent, *, polls: bool = F
             process.stdin.write("\n")
             process.stdin.close()
         for process in processes:
-            assert process.wait(60) == 0
+            assert process.wait(DEADLINE) == 0
             assert process.stdout
             interrupted, signals = map(int, process.stdout.read().split()[-2:])
             counts["calls ended by a signal"] += interrupted

@@ -8,19 +8,31 @@ import pytest
 
 from . import bus
 from .crooked import WAYS
-from .trial import silent
+from .trial import Counts, silent
 from .trials import TRIALS, programs
 
 
-@pytest.mark.timeout(600)  # the machine may be busy, and all of this is work
+@pytest.mark.timeout(900)  # the machine may be busy, and all of this is work
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_programs_see_nothing_that_the_contract_does_not_allow(place: Path, seed: int) -> None:
-    counts = programs(place, seed, 1, silent)
+    scale = 1.0
+    while not is_much(programs(new_place(place, scale), seed, scale, silent)):
+        scale *= 2
+        assert scale < 20, "everything happens, in a few minutes at the latest"
+
+
+def is_much(counts: Counts) -> bool:
+    """Whether so much has happened that it proves something: a busy machine may not get round to it in eight seconds."""
     assert counts["lost"] == 0
-    assert min(counts["messages"], counts["messages read"], counts["messages to masters that live"]) > 1000
-    assert counts["kills"]
-    assert counts["calls ended by a signal"]
-    assert counts["snapshots"]
+    happened = (counts["kills"], counts["calls ended by a signal"], counts["snapshots"])
+    return min(counts["messages"], counts["messages read"], counts["messages to masters that live"]) > 1000 and all(happened)
+
+
+def new_place(place: Path, number: float) -> Path:
+    """An empty directory for a trial."""
+    trial = place / f"{number:g}"
+    trial.mkdir()
+    return trial
 
 
 @pytest.mark.timeout(600)
@@ -39,10 +51,8 @@ def test_a_bus_that_cheats_is_found_out(place: Path, how: str) -> None:
     found = ""
     seconds = 2.0
     while not found and seconds < 100:  # a busy machine may not get round to many messages
-        trial = place / f"{seconds:g}"
-        trial.mkdir()
         try:
-            bus.torture(trial, seed=3, seconds=seconds, deadline=30, command=command)
+            bus.torture(new_place(place, seconds), seed=3, seconds=seconds, deadline=30, command=command)
         except AssertionError as error:
             found = str(error)
         seconds *= 2
@@ -50,7 +60,7 @@ def test_a_bus_that_cheats_is_found_out(place: Path, how: str) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", TRIALS)
+@pytest.mark.parametrize("name", list(TRIALS))
 def test_a_trial(place: Path, name: str) -> None:
     trial = TRIALS[name]
     assert trial.run(place, trial.short, silent)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.helpers.mounts import Mount
 from tests.helpers.waiting import until
+from tests.helpers.watching import WATCH
 
 Show = Callable[[str], None]
 Counts = Counter[str]
@@ -84,13 +85,19 @@ class Bus(Mount):
 
 @contextlib.contextmanager
 def mounted(place: Path, *options: str, command: list[str] | None = None) -> Iterator[Bus]:
-    """A bus that must be as before at the end, and then go down in an orderly way."""
+    """A bus that must be as before at the end, and then go down in an orderly way. Nobody may have been stuck in it."""
     bus = Bus(place, *options, command=command)
     try:
         yield bus
         if not bus.was_killed:
             bus.expect_as_before()
             bus.unmount()
+        WATCH.check()
+    except Exception as error:
+        # Whatever else went wrong comes of that.
+        if found := WATCH.take():
+            raise AssertionError("\n\n".join(found)) from error
+        raise
     finally:
         bus.discard()
 

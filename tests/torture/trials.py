@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from . import bus, ends, faults, leaks, storms
+from . import bus, ends, faults, leaks, services, storms
 from .trial import Counts, Show
 
 
@@ -21,6 +21,7 @@ TRIALS = {
     "storm on read": Trial(storms.storm, 1, 10),
     "storm on poll": Trial(partial(storms.storm, polls=True), 1, 10),
     "killed while waiting": Trial(storms.killed_while_waiting, 1, 5),
+    "services": Trial(services.services, 1, 10),
     "no descriptors": Trial(ends.descriptors, 1, 5),
     "no memory": Trial(ends.memory, 1, 20),
     "no more clients": Trial(ends.clients, 1, 10),

@@ -1,0 +1,117 @@
+"""The way onto a bus, for a program that was told a directory and a name.
+
+The one rule: what is opened is a channel of the bus in that directory, or nothing is. A and B channels are made by opening them.
+If the bus goes in the moment before, this must not make a file in the directory below, which would swallow what is written to it.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+from .inquire import inquire
+
+STAT = "_stat"
+"""What is in the directory of every bus."""
+
+
+class NoBus(Exception):
+    """Why there is no bus in a directory, in one sentence.
+
+    Args:
+        words: the sentence.
+        number: the error number of the system, if it has one.
+    """
+
+    def __init__(self, words: str, number: int | None) -> None:
+        super().__init__(words)
+        self.number = number
+
+
+def find_bus(directory: Path) -> int:
+    """Finds the bus that is mounted on a directory.
+
+    Returns:
+        A descriptor. What is opened relative to it is on this bus, or is not opened.
+
+    Raises:
+        NoBus: there is none.
+    """
+    try:
+        bus = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise NoBus(f"there is no directory {directory}", error.errno) from None
+    except NotADirectoryError as error:
+        raise NoBus(f"{directory} is a file and not the directory of a bus", error.errno) from None
+    except OSError as error:
+        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
+    try:
+        os.stat(STAT, dir_fd=bus)
+    except FileNotFoundError as error:
+        os.close(bus)
+        raise NoBus(f"no bus is mounted on {directory}", error.errno) from None
+    except OSError as error:
+        os.close(bus)
+        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
+    except BaseException:
+        os.close(bus)
+        raise
+    return bus
+
+
+def check_bus(directory: Path) -> None:
+    """Sees that a bus is mounted on a directory.
+
+    Raises:
+        NoBus: there is none.
+    """
+    os.close(find_bus(directory))
+
+
+def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> int:
+    """Opens a channel.
+
+    Args:
+        directory: where the bus is mounted.
+        name: the channel, `.NAME` to become its master, `+NAME` to read it in bulk.
+        flags: as of open(2).
+        mode: exactly the permissions that it gets if it is created, whatever the umask; None: what the umask leaves of 666.
+
+    Returns:
+        The descriptor.
+
+    Raises:
+        NoBus: there is no bus.
+        OSError: the bus refuses.
+    """
+    bus = find_bus(directory)
+    try:
+        descriptor = _open(bus, name, flags, mode)
+    finally:
+        os.close(bus)
+    try:
+        inquire(descriptor)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno == errno.ENOTTY:  # a copy of what was in the directory of a bus
+            raise NoBus(f"no bus is mounted on {directory}", error.errno) from None
+        raise
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _open(bus: int, name: str, flags: int, mode: int | None) -> int:
+    if mode is None or not flags & os.O_CREAT:
+        return os.open(name, flags, 0o666, dir_fd=bus)
+    # To become a master is to create, and `name` of a master is never there.
+    try:
+        descriptor = os.open(name, flags | os.O_EXCL, mode, dir_fd=bus)
+    except FileExistsError:
+        return os.open(name, flags, mode, dir_fd=bus)
+    try:
+        os.fchmod(descriptor, mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,0 +1,20 @@
+"""What the format tells people: on standard error, and by its errors, which Spark shows them.
+
+The one rule: whatever somebody has called a channel or a file, it comes to one line that a terminal can show.
+"""
+
+import sys
+
+from ..core.text import printable
+
+
+class Sentence(Exception):
+    """What is wrong, in one sentence, for people."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+def say(words: str) -> None:
+    """Tells the user a sentence: the standard error of Spark's processes is that of the driver."""
+    print(f"futebus: {printable(words)}", file=sys.stderr, flush=True)

@@ -1,0 +1,194 @@
+"""The directory of a spool and the files in it, for who writes them.
+
+The one rule: a name leads to a file of ours in this very directory, or to none. Nobody else can say what is written, whoever owns
+the directories above: no symbolic link is followed, and no file that is written is somebody else's or has another name elsewhere.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+
+from .layout import NotASpool, names_in
+
+OWN_MODE = 0o700
+"""The permissions of a directory that is made: what is said on a channel may be for few."""
+
+WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def check_mode(mode: int) -> None:
+    """Checks permissions that somebody wants for a directory.
+
+    Raises:
+        ValueError: its owner could not use it, or others could write to it.
+    """
+    if mode & ~0o777 or mode & OWN_MODE != OWN_MODE or mode & WRITABLE:
+        raise ValueError(f"everything is for the owner, and writing for nobody else, as with 700, 750 or 755; not {mode:o}")
+
+
+class Directory:
+    """The directory of a spool, open. It is made if need be.
+
+    Args:
+        path: where it is; the directory above must be there.
+        mode: the permissions that it gets if it is made, whatever the umask.
+
+    Raises:
+        NotASpool: it is none that this user alone can write to.
+        OSError: as the system says.
+    """
+
+    def __init__(self, path: Path, mode: int = OWN_MODE) -> None:
+        check_mode(mode)
+        self.path = path
+        self.descriptor = self._open(mode)
+        try:
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, mode: int) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            try:
+                return os.open(self.path, flags)
+            except FileNotFoundError:
+                self.path.mkdir(OWN_MODE)
+            descriptor = os.open(self.path, flags)
+        except FileNotFoundError:
+            raise NotASpool(f"{self.path.parent} does not exist") from None
+        except (FileExistsError, NotADirectoryError):
+            if self.path.is_symlink():
+                raise NotASpool(f"{self.path} is a symbolic link, and no directory") from None
+            raise NotASpool(f"{self.path} is no directory") from None
+        try:
+            # Who owns the directory above may have put another one in its place; that keeps its mode.
+            if self._is_ours(os.fstat(descriptor)) and not names_in(descriptor):
+                os.fchmod(descriptor, mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _is_ours(self, status: os.stat_result) -> bool:
+        return status.st_uid in (0, os.geteuid())
+
+    def _check(self) -> None:
+        status = os.fstat(self.descriptor)
+        if not self._is_ours(status):
+            raise NotASpool(f"{self.path} belongs to another user ({status.st_uid}), who could write to it")
+        if status.st_mode & WRITABLE:
+            raise NotASpool(f"others can write to {self.path}, and so to what a spool has: chmod go-w changes that")
+        self.file_mode = status.st_mode & 0o666
+        """The permissions that files get: those of the directory."""
+
+    def names(self) -> list[str]:
+        """What is in it."""
+        return names_in(self.descriptor)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        try:
+            os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def create(self, name: str) -> int:
+        """Makes an empty file, in place of one of the same name. Returns a descriptor to read and write it."""
+        self.remove(name)
+        return self._create(name)
+
+    def _create(self, name: str) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, self.file_mode, dir_fd=self.descriptor)
+        try:
+            os.fchmod(descriptor, self.file_mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def open(self, name: str, *, creates: bool = False) -> int:
+        """Opens a file to read and write it.
+
+        Args:
+            name: which one.
+            creates: whether to make it if it is not there.
+
+        Raises:
+            NotASpool: it is something that this user may not own, or not alone.
+            OSError: as open(2).
+        """
+        if creates:
+            with contextlib.suppress(FileExistsError):
+                return self._create(name)
+        try:
+            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=self.descriptor)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise NotASpool(f"{self.path / name} is a symbolic link, and no file") from None
+            raise OSError(error.errno, error.strerror, str(self.path / name)) from None
+        try:
+            self._check_file(name, os.fstat(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _check_file(self, name: str, status: os.stat_result) -> None:
+        file = self.path / name
+        if not stat.S_ISREG(status.st_mode):
+            raise NotASpool(f"{file} is no file")
+        if not self._is_ours(status):
+            raise NotASpool(f"{file} belongs to another user ({status.st_uid})")
+        if status.st_nlink > 1:
+            raise NotASpool(f"{file} has another name somewhere (a hard link), and what is written would be there too")
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Gives a file new content, or leaves the old one. It is on the disk when this returns."""
+        new = f"{name}.new"
+        descriptor = self.create(new)
+        try:
+            os.write(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.rename(new, name)
+        self.sync()
+
+    def rename(self, name: str, to: str) -> None:
+        """Gives a file another name, which may have been another's."""
+        os.rename(name, to, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.descriptor)
+
+    def sync(self, name: str | None = None) -> None:
+        """Has a file on the disk, or which files there are."""
+        if name is None:
+            os.fsync(self.descriptor)
+            return
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def is_at(self, path: Path) -> bool:
+        """Whether this is what a path leads to."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(self.descriptor), path.stat())
+        return False
+
+    def close(self) -> None:
+        """Lets go of it."""
+        if self.descriptor >= 0:
+            descriptor, self.descriptor = self.descriptor, -1
+            os.close(descriptor)

@@ -1,0 +1,169 @@
+"""A broadcast to more readers than one step can serve: the same as one to few."""
+
+import pytest
+
+from futebus.core import channel as channels
+from futebus.core.bus import Bus
+from futebus.core.channel import Channel
+from futebus.core.client import Client, Effects, Token
+from futebus.core.errors import BusError
+from futebus.core.limits import Limits
+
+from .driver import RO, ROOT, RW
+
+CROWD = 7
+STEP = 2
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "READERS_AT_ONCE", STEP)
+
+
+class Crowd:
+    """A bus whose later work is done when the test says so."""
+
+    def __init__(self, name: bytes = b"B_x", limits: Limits | None = None) -> None:
+        self.bus = Bus(limits)
+        self.writer, _ = self.bus.create(name, RW, ROOT, 0o644, 0)
+        self.readers = [self.open() for _ in range(CROWD)]
+        self.later: list[object] = []
+        self.finished: list[tuple[Token, bytes | int | BusError]] = []
+
+    @property
+    def channel(self) -> Channel:
+        return self.writer.channel
+
+    def open(self) -> Client:
+        client, _ = self.bus.open(self.writer.channel, RO, ROOT, 0)
+        return client
+
+    def keep(self, effects: Effects) -> None:
+        self.later += effects.later
+        self.finished += effects.finished
+
+    def write(self, client: Client, data: bytes, token: str) -> None:
+        taken, effects = self.bus.write(client, data, 0, token)
+        assert taken is None
+        self.keep(effects)
+
+    def step(self) -> None:
+        effects = self.bus.go_on(self.later.pop(0), 0)
+        self.keep(effects)
+
+    def finish(self) -> None:
+        while self.later:
+            self.step()
+
+    def has(self, client: Client) -> list[bytes]:
+        """What a client can read now."""
+        found = []
+        while client.mailbox:
+            piece, effects = self.bus.read(client, 100, 0)
+            assert piece
+            found.append(piece)
+            self.keep(effects)
+        return found
+
+
+def test_a_writer_is_answered_when_all_have_it() -> None:
+    crowd = Crowd()
+    crowd.write(crowd.writer, b"hello\n", "w")
+    reached = {sum(bool(reader.mailbox) for reader in crowd.readers)}
+    while not crowd.finished:
+        crowd.step()
+        reached.add(sum(bool(reader.mailbox) for reader in crowd.readers))
+    assert reached == {1, 3, 5, 7}, "the first two are the writer itself and a reader"
+    assert crowd.finished == [("w", 6)]
+    assert [crowd.has(reader) for reader in crowd.readers] == [[b"hello\n"]] * CROWD
+
+
+def test_all_get_the_messages_of_two_writers_in_the_same_order() -> None:
+    crowd = Crowd()
+    other, _ = crowd.bus.open(crowd.channel, RW, ROOT, 0)
+    crowd.write(crowd.writer, b"1\n\n2\n\n3\n", "w")
+    crowd.write(other, b"a\n\nb\n\nc\n", "o")
+    crowd.finish()
+    assert sorted(crowd.finished, key=str) == [("o", 8), ("w", 8)]
+    heard = [crowd.has(reader) for reader in crowd.readers]
+    assert all(each == heard[0] for each in heard)
+    assert sorted(heard[0]) == [b"1\n", b"2\n", b"3\n", b"a\n", b"b\n", b"c\n"]
+    assert [line for line in heard[0] if line.strip().isdigit()] == [b"1\n", b"2\n", b"3\n"]
+
+
+def test_who_comes_later_does_not_get_it_and_who_goes_is_left_out() -> None:
+    crowd = Crowd()
+    crowd.write(crowd.writer, b"hello\n", "w")
+    late = crowd.open()
+    crowd.keep(crowd.bus.close(crowd.readers[-1], 0))
+    crowd.finish()
+    assert crowd.has(late) == []
+    assert crowd.finished == [("w", 6)]
+    assert crowd.channel.copies == CROWD - 1
+    assert all(crowd.has(reader) == [b"hello\n"] for reader in crowd.readers[:-1])
+
+
+def test_a_signal_for_the_writer_does_not_call_it_back() -> None:
+    crowd = Crowd()
+    crowd.write(crowd.writer, b"one\n\ntwo\n", "w")
+    cancelled = crowd.bus.cancel("w", 0)
+    assert cancelled is not None
+    assert cancelled[0] == 4
+    crowd.finish()
+    assert crowd.finished == []
+    assert [crowd.has(reader) for reader in crowd.readers] == [[b"one\n"]] * CROWD
+
+
+@pytest.mark.parametrize("how", ["close", "shut down"])
+def test_what_was_begun_is_delivered_before_the_end(how: str) -> None:
+    crowd = Crowd(b".U_x")
+    crowd.write(crowd.writer, b"last words\n", "w")
+    if how == "close":
+        crowd.keep(crowd.bus.close(crowd.writer, 0))
+    else:
+        crowd.keep(crowd.bus.shut_down(0))
+        [(token, answer)] = crowd.finished
+        assert token == "w"
+        assert answer == 11
+    for reader in crowd.readers:
+        assert crowd.has(reader) == [b"last words\n"]
+        assert crowd.bus.read(reader, 100, 0)[0] == b"", "and then the end"
+    crowd.finish()
+    assert crowd.bus.waiting == 0
+
+
+def test_what_is_addressed_does_not_overtake(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(b"A_x")
+    last = crowd.readers[-1]
+    crowd.write(crowd.writer, b"{*}all\n{%x}you\n{*}again\n" % last.id, "w")
+    crowd.finish()
+    assert crowd.has(last) == [b"{1}all\n", b"{1}you\n", b"{1}again\n"]
+    assert crowd.has(crowd.readers[0]) == [b"{1}all\n", b"{1}again\n"]
+    assert crowd.finished[0][0] == "w"
+
+
+def test_an_error_for_one_reader_is_not_one_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(limits=Limits(max_queue=1))
+    attend = Client.attend
+
+    def fail(client: Client, effects: Effects) -> None:
+        if client is crowd.readers[3]:
+            raise MemoryError
+        attend(client, effects)
+
+    monkeypatch.setattr(Client, "attend", fail)
+    crowd.write(crowd.writer, b"hello\n", "w")
+    crowd.finish()
+    assert crowd.finished == [("w", 6)]
+    assert all(crowd.has(reader) == [b"hello\n"] for reader in crowd.readers if reader is not crowd.readers[3])
+
+
+def test_slaves_write_to_their_master_meanwhile() -> None:
+    crowd = Crowd(b".U_x")
+    slave, _ = crowd.bus.open(crowd.channel, RW, ROOT, 0)
+    crowd.write(crowd.writer, b"to all\n", "w")
+    taken, _ = crowd.bus.write(slave, b"to the master\n", 0, "s")
+    assert taken == 14
+    crowd.finish()
+    assert crowd.has(slave) == [b"to all\n"]
+    assert crowd.has(crowd.writer) == [b"to the master\n"]

@@ -1,0 +1,134 @@
+"""How a bus ends when it is not told to in an orderly way, and what is left of it then."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Start
+from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
+from ..helpers.waiting import until
+from ..helpers.watching import CONNECTIONS
+from .test_rights import BECOME, MOUNTER, fuse_for_everybody
+
+__all__ = ["fuse_for_everybody"]
+
+CUT = "the connection to the kernel was cut"
+
+
+def cut(bus: Mount, how: str) -> None:
+    """Cuts the bus's connection to the kernel, while somebody uses the bus."""
+    if how == "abort":
+        device = device_of(bus.path)
+        assert device
+        if not any(CONNECTIONS.iterdir()):
+            assert run("mount", "-t", "fusectl", "none", CONNECTIONS).returncode == 0
+        (CONNECTIONS / device.split(":")[1] / "abort").write_text("1")
+    else:
+        assert "busy" in run("umount", "-f", bus.path).stderr
+
+
+@pytest.mark.parametrize("how", ["umount -f", "abort"])
+@pytest.mark.parametrize("options", [[], ["allow_other", "user=nobody"]])
+def test_a_bus_whose_connection_is_cut_says_so_and_fails(mounting: Mounting, start: Start, options: list[str], how: str) -> None:
+    bus = mounting(*options)
+    bus.touch("B_x")
+    cat = start("cat", bus / "B_x")
+    bus.wait_for_readers(1, "B_x")
+    cut(bus, how)
+    assert bus.daemon.wait(10) == 1
+    bus.was_killed = True
+    assert cat.wait(10) != 0
+    assert device_of(bus.path) is None, "the dead mount is taken away"
+    assert bus.words.count(CUT) == 1
+    assert "the bus is gone\n" not in bus.words
+    assert "Traceback" not in bus.words
+    again = mounting()
+    assert again.stat()
+
+
+def test_forcing_an_unmount_of_a_bus_that_nobody_uses_is_orderly(bus: Mount) -> None:
+    assert run("umount", "-f", bus.path).returncode == 0
+    bus.close()
+    assert CUT not in bus.words
+
+
+@pytest.mark.usefixtures("fuse_for_everybody")
+def test_who_is_not_root_has_the_dead_mount_taken_away_too(place: Path, start: Start) -> None:
+    directory = place / "mine"
+    directory.mkdir()
+    os.chown(directory, 65534, 65534)
+    try:
+        daemon = start(sys.executable, "-c", BECOME + MOUNTER, "-f", directory)
+        until(lambda: device_of(directory), "it is mounted")
+        device = device_of(directory)
+        assert device
+        assert bash(f"cat {directory}/_stat", user=65534, group=65534, extra_groups=[]).returncode == 0
+        if not any(CONNECTIONS.iterdir()):
+            run("mount", "-t", "fusectl", "none", CONNECTIONS)
+        (CONNECTIONS / device.split(":")[1] / "abort").write_text("1")
+        assert daemon.wait(10) == 1
+        assert device_of(directory) is None
+        assert CUT in daemon.communicate()[1]
+    finally:
+        abort(directory)
+
+
+def test_a_second_signal_does_not_end_it_before_it_has_unmounted(mounting: Mounting) -> None:
+    """The first is being obeyed: `timeout`, a service manager and somebody at the terminal may all say it."""
+    for _ in range(5):
+        bus = mounting()
+        held = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
+        while bus.daemon.poll() is None:
+            bus.daemon.send_signal(signal.SIGTERM)
+            bus.daemon.send_signal(signal.SIGINT)
+            if "shutting down" in bus.words and held >= 0:
+                os.close(held)
+                held = -1
+        bus.close()
+
+
+def test_one_that_is_being_mounted_in_the_background_can_be_ended(place: Path, start: Start) -> None:
+    directory = place / "bus"
+    directory.mkdir()
+    try:
+        for tries in range(8):
+            starting = start(*FUTEBUS, directory)
+            until(lambda: starting.poll() is not None or device_of(directory), "it is being mounted")  # noqa: B023
+            if tries % 2:
+                until(lambda: starting.poll() is not None or (directory / "_stat").exists(), "it is mounted")  # noqa: B023
+            starting.send_signal(signal.SIGTERM)
+            status = starting.wait(10)
+            if status != 1:  # the signal was late
+                run("fusermount3", "-u", "-z", directory)
+            until(lambda: device_of(directory) is None, "nothing is left")
+            assert status in (0, 1, -signal.SIGTERM)
+    finally:
+        abort(directory)
+
+
+@pytest.mark.parametrize("number", [8, 12, 16, 20])
+def test_too_few_descriptors_are_said_before_anything_is_mounted(place: Path, number: int) -> None:
+    directory = place / "bus"
+    directory.mkdir()
+    for foreground in ("-f", ""):
+        done = bash(f"ulimit -n {number}; exec {' '.join(FUTEBUS)} {foreground} {directory}")
+        assert done.returncode == 1
+        assert "file descriptors are needed (ulimit -n): Too many open files" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert device_of(directory) is None
+
+
+def test_standard_descriptors_that_are_closed_are_not_taken_for_others(place: Path) -> None:
+    """The first that is opened would be number 2, and what is printed would go there."""
+    directory = place / "bus"
+    directory.mkdir()
+    try:
+        assert bash(f"exec {' '.join(FUTEBUS)} {directory} <&- >&- 2>&-").returncode == 0
+        assert (directory / "_stat").read_text().startswith("futebus")
+        run("fusermount3", "-u", directory)
+        until(lambda: device_of(directory) is None, "it is gone")
+    finally:
+        abort(directory)

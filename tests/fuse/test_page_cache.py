@@ -1,0 +1,161 @@
+"""The kernel reads on behalf of nobody: pages that mmap, sendfile and readahead want. Such a read must never wait.
+
+Whoever waits for a page cannot be killed, and a dozen of the kernel's background reads that wait once stopped every close.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.mounts import Mount, Mounting, bash
+from tests.helpers.waiting import until
+
+from ..conftest import Start
+
+CHANNELS = 40
+"""More than the kernel has background requests by default (12)."""
+
+
+def test_reads_ahead_keep_no_close_from_being_sent(bus: Mount) -> None:
+    files = []
+    for number in range(CHANNELS):
+        file = os.open(bus / f"B_{number}", os.O_RDWR | os.O_CREAT)
+        os.write(file, b"a line\n" * 15_000)
+        for start in range(0, 1 << 20, 4096):
+            os.posix_fadvise(file, start, 4096, os.POSIX_FADV_WILLNEED)
+        files.append(file)
+    for _ in range(3):
+        master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+        os.close(master)
+        until(lambda: not (bus / "U_x").exists(), "the master is released")
+    for file in files:
+        os.close(file)
+    until(lambda: bus.clients() == [], "all are released")
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_page_of_a_channel_cannot_be_had(bus: Mount, mode: str) -> None:
+    """Who touches one gets SIGBUS, at once."""
+    bus.touch("B_x")
+    program = """
+import ctypes, mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY if sys.argv[2] == "r" else os.O_RDWR)
+if sys.argv[2] != "r":
+    os.write(file, b"line" * 1000 + b"\\n")
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p  # Python's own looks at the size first
+mapped = libc.mmap(None, ctypes.c_size_t(4096), mmap.PROT_READ, mmap.MAP_PRIVATE, file, ctypes.c_long(0))
+print("mapped", flush=True)
+ctypes.string_at(mapped, 1)
+"""
+    done = subprocess.run([sys.executable, "-c", program, bus / "B_x", mode], capture_output=True, timeout=20, check=False)
+    assert done.returncode == -signal.SIGBUS, done
+    assert done.stdout == b"mapped\n"
+
+
+def test_shared_maps_are_refused(bus: Mount) -> None:
+    file = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
+    with pytest.raises(OSError, match=os.strerror(errno.ENODEV)):
+        mmap.mmap(file, 4096, mmap.MAP_SHARED)
+    os.close(file)
+
+
+@pytest.mark.parametrize("has_written", [False, True])
+def test_sendfile_says_that_it_is_not_for_channels(bus: Mount, has_written: bool) -> None:
+    """It would find an end of file otherwise, or wait beyond the reach of signals. Programs then use read(2)."""
+    file = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
+    if has_written:
+        os.write(file, b"a line\n")
+    read, write = os.pipe()
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        os.sendfile(write, file, None, 100)
+    for each in (file, read, write):
+        os.close(each)
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_busybox_cat_reads_a_channel_into_a_pipe(bus: Mount, start: Start, looks: bool) -> None:
+    bus.touch("B_r")
+    cat = start("bash", "-c", f"busybox cat {bus.path}/B_r | cat")
+    if looks:
+        # Others who look at the channel change nothing of what the kernel thinks of the open file.
+        for _ in range(20):
+            assert (bus / "B_r").stat().st_size == 0
+            bash(f"ls -l {bus.path}")
+    bus.wait_for_readers(1, "B_r")
+    (bus / "B_r").write_text("hello\n")
+    assert cat.stdout is not None
+    assert cat.stdout.readline() == "hello\n"
+
+
+@pytest.mark.parametrize("where", ["file", "pipe", "terminal"])
+def test_busybox_cat_reads_stat(bus: Mount, where: str) -> None:
+    cat = f"busybox cat {bus.path}/_stat"
+    script = {
+        "file": f"{cat} > {bus.path}.copy; cat {bus.path}.copy",
+        "pipe": f"{cat} | cat",
+        "terminal": f"script -qec '{cat}' /dev/null",
+    }
+    keep = (bus / "_stat").open()  # and others may have it open
+    assert "inside: " in bash(script[where]).stdout
+    keep.close()
+
+
+def test_an_open_channel_has_a_size_for_its_writers_only(bus: Mount) -> None:
+    writer = os.open(bus / "B_x", os.O_WRONLY | os.O_CREAT)
+    reader = os.open(bus / "B_x", os.O_RDONLY)
+    assert os.fstat(writer).st_size == 1 << 20
+    assert os.fstat(reader).st_size == 0
+    assert (bus / "B_x").stat().st_size == 0
+    assert bash(f"test -s {bus.path}/B_x").returncode == 1
+    os.close(reader)
+    os.close(writer)
+
+
+def test_tar_does_not_wait(bus: Mount) -> None:
+    writer = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    done = bash(f"timeout 15 tar -C {bus.path} -cf - . | tar -tf -")
+    assert {"./B_x", "./U_x", "./_stat"} <= set(done.stdout.split())
+    os.close(writer)
+    os.close(master)
+
+
+@pytest.mark.parametrize("how", [">", "1<>"])
+def test_writers_of_one_description_exclude_nobody_in_the_kernel(mounting: Mounting, start: Start, how: str) -> None:
+    """The lock that a write holds would have the second wait beyond the reach of signals."""
+    bus = mounting("max_queue=4")
+    master = os.open(bus / ".U_jobs", os.O_RDWR | os.O_CREAT)
+    process = start(
+        "bash", "-c", f"for i in 1 2 3; do while echo $i; do :; done & done {how} {bus.path}/U_jobs; wait", stdout=None
+    )
+    until(lambda: waiting_writes(process.pid) == 3, "three processes wait in the bus")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(5)
+    os.close(master)
+
+
+def waiting_writes(group: int) -> int:
+    """How many processes of a group wait, interruptibly, for the bus to answer."""
+    count = 0
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            try:
+                with open(f"/proc/{entry.name}/stat", "rb") as file:
+                    state, _, its_group = file.read().rpartition(b") ")[2].split()[:3]
+                with open(f"/proc/{entry.name}/syscall", "rb") as file:
+                    call = file.read().split()[0]
+            except OSError:
+                continue
+            count += int(its_group) == group and state == b"S" and call == WRITE
+    return count
+
+
+WRITE = b"1" if ctypes.sizeof(ctypes.c_long) == 8 and os.uname().machine == "x86_64" else b"64"
+"""The number of write(2)."""

@@ -1,0 +1,386 @@
+"""Nobody may be stuck inside FUSE: a thread looks at every process that descends from this one, and tells of state D that lasts.
+
+Who waits for a message is in state S: a signal gets it out. State D inside FUSE outlives `kill -9`, and should be short: a lock
+of the kernel that another has for a moment, or a daemon that is about to answer. A task is *stuck* when it has been in one and
+the same wait for half a second, and the daemons have had nothing to do meanwhile. Time in which a daemon was stopped, or was not
+given the processor, does not count: then everybody waits for the machine.
+
+Nothing in here touches a mount, or a file of /proc that waits for the process that it is about (`cmdline`, `maps`, `mem`).
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+PATIENCE = 0.5
+"""Seconds of one and the same wait."""
+DOUBT_PATIENCE = 5.0
+"""The same where it may be a slow disk: for waits for a page of some file, or if nothing can be seen of where it is."""
+PAUSE = 0.05
+"""Seconds between two looks."""
+SHARE = 8
+"""A look costs at most one of so many parts of a processor: where there are thousands of processes, the looks become fewer."""
+FORGET_STRANGERS = 1.0
+"""Seconds until a process that does not descend from this one is looked at again: its number may be another's."""
+IDLE_LOOKS = 4
+"""How often a daemon must have been seen asleep. It sleeps when there is nothing for it to read from the kernel."""
+BUSY_SECONDS = 5.0
+"""Or so much of the processor it must have had: a daemon that never sleeps has answered everybody in that time."""
+
+CONNECTIONS = Path("/sys/fs/fuse/connections")
+TICK = os.sysconf("SC_CLK_TCK")
+
+LOCKS = re.compile(
+    r"(vfs_(unlink|rmdir|rename|create|mkdir|link|setxattr|removexattr|fallocate)|do_(unlinkat|rmdir|truncate|dentry_open|sys_ftruncate)|"
+    r"filename_(create|unlinkat)|open_last_lookups|path_openat|lookup_\w+|walk_component|path_lookupat|link_path_walk|"
+    r"iterate_dir|ch(mod|own)_common|vfs_utimes|f?dget_pos|fdget_pos|notify_change|rwsem_\w+|__mutex_lock\w*)$"
+)
+"""Where the kernel takes the lock of an inode, or of a file's position, before it knows whose file system it is."""
+PAGES = re.compile(r"(__)?(folio|filemap|wait_on_page|do_read_cache)\w*$")
+"""Where it waits for a page of a file."""
+
+
+ENTRY = re.compile(r"do_syscall_|entry_|__x64_sys_|ksys_|asm_|ret_from_fork")
+"""What every stack ends in."""
+
+
+def inside_fuse(stack: list[str]) -> bool:
+    """Whether a kernel stack, or the one function that `wchan` tells, is in FUSE, on the side of those who call."""
+    return any(re.match(r"_*(fuse_(?!dev_)|request_wait_answer)", function) for function in stack)
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat tells."""
+
+    name: str
+    state: str
+    parent: int
+    session: int
+    ticks: int
+    """Of the processor, used so far."""
+    threads: int
+    started: int
+
+    @classmethod
+    def parse(cls, text: bytes) -> "Stat":
+        """The name is whatever the process likes, brackets and newlines too."""
+        _, _, rest = text.partition(b"(")
+        name, _, rest = rest.rpartition(b")")
+        fields = rest.split()
+        return cls(
+            name.decode(errors="backslashreplace"),
+            fields[0].decode(),
+            int(fields[1]),
+            int(fields[3]),
+            int(fields[11]) + int(fields[12]),
+            int(fields[17]),
+            int(fields[19]),
+        )
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc; nothing if the process has gone or may not be looked at."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def stat_of(task: str) -> Stat | None:
+    """The stat of `PID` or `PID/task/TID`, unless it has gone."""
+    text = _read(f"/proc/{task}/stat")
+    return Stat.parse(text) if text else None
+
+
+def stack_of(task: str) -> list[str]:
+    """The functions of the kernel that a task is in, innermost first. Who may not see them gets the one that `wchan` tells."""
+    if lines := _read(f"/proc/{task}/stack").decode().splitlines():
+        functions = [line.split("] ")[-1].partition("+")[0] for line in lines]
+        return [function for function in functions if not ENTRY.match(function)]
+    function = _read(f"/proc/{task}/wchan").decode()
+    return [function] if function not in ("", "0") else []
+
+
+def switches_of(task: str) -> list[bytes]:
+    """How often a task has got the processor and lost it: unchanged means that it has not run in between."""
+    return re.findall(rb"ctxt_switches:\s*(\d+)", _read(f"/proc/{task}/status"))
+
+
+def tasks_of(pid: int, threads: int) -> list[str]:
+    """The tasks of a process, as `PID/task/TID`."""
+    if threads == 1:
+        return [f"{pid}/task/{pid}"]
+    try:
+        return [f"{pid}/task/{tid}" for tid in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def links_of(pid: int) -> Iterator[tuple[str, str]]:
+    """The numbers of what a process has open, and what that is."""
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                yield number, os.readlink(f"/proc/{pid}/fd/{number}")
+
+
+def fuse_mounts() -> list[str]:
+    """Where something of FUSE is mounted, read without touching it."""
+    lines = os.fsdecode(_read("/proc/self/mountinfo")).split("\n")
+    return [line.split(" ")[4] for line in lines if line.partition(" - ")[2].startswith("fuse.")]
+
+
+def relatives(seen: Mapping[int, Stat], before: Mapping[int, Stat], root: int, sessions: Iterable[int]) -> dict[int, Stat]:
+    """Those that descend from a process, also when their parents have died: as far as they are of a session that is known, or
+    that one of them leads, or were seen before.
+
+    A process that is just being reaped has session 0 and parent 0, as process 1 and the kernel's threads may have. So nothing
+    follows from that.
+
+    Args:
+        seen: processes by their numbers.
+        before: what this function has returned the last time.
+        root: the process that they descend from, whose own session tells nothing.
+        sessions: those that are known.
+    """
+    family = {pid: stat for pid, stat in seen.items() if pid == root or (pid in before and before[pid].started == stat.started)}
+    known = {*sessions}
+    own = seen[root].session if root in seen else 0
+    news: Iterable[int] = [*family]
+    while news:
+        known.update(pid for pid in news if family[pid].session == pid)
+        known -= {0, own}
+        news = [pid for pid, stat in seen.items() if pid not in family and (stat.parent in family or stat.session in known)]
+        family.update((pid, seen[pid]) for pid in news)
+    return family
+
+
+def abort_connection(number: str) -> None:
+    """Has every call fail that waits for a daemon. The number is the minor one of the mount's device."""
+    if not any(CONNECTIONS.iterdir()):
+        subprocess.run(["mount", "-t", "fusectl", "none", str(CONNECTIONS)], check=False, stderr=subprocess.DEVNULL)
+    with contextlib.suppress(OSError):
+        (CONNECTIONS / number / "abort").write_text("1")
+
+
+@dataclass
+class Suspect:
+    """A task that was seen in state D inside FUSE."""
+
+    name: str
+    started: int
+    switches: list[bytes]
+    since: float
+    patience: float
+    daemons: dict[int, int]
+    """The daemons, with what they had used of the processor when it was first seen."""
+    looks: int = 0
+    idle: dict[int, int] = field(default_factory=dict)
+    """How often each daemon was seen asleep since."""
+
+    def is_stuck(self, family: dict[int, Stat], now: float) -> bool:
+        """Whether it has waited long enough. The daemons are looked at: those that have ended are none any more."""
+        self.looks += 1
+        answered = True
+        for pid, ticks in self.daemons.items():
+            if daemon := family.get(pid):
+                self.idle[pid] = self.idle.get(pid, 0) + (daemon.state == "S")
+                answered &= self.idle[pid] >= IDLE_LOOKS or (daemon.ticks - ticks) / TICK >= BUSY_SECONDS
+        return answered and self.looks > IDLE_LOOKS and now - self.since >= self.patience
+
+
+class Watch:
+    """Looks at the processes. One is enough for a process that tests: WATCH."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        """How often it has looked."""
+        self.total = 0
+        """How many were found stuck, since it was made, when that was not expected."""
+        self.expected: list[str] = []
+        """What was found while it was expected."""
+        self._found: list[str] = []
+        self._is_expected = False
+        self._lock = threading.Lock()
+        self.sessions: set[int] = set()
+        """Sessions whose processes are watched whoever their parents are, or were."""
+        self._rescuers: dict[Callable[[str], None], int] = {}
+        self._root = os.getpid()
+        self._family: dict[int, Stat] = {}
+        self._strangers: set[int] = set()
+        self._forgotten_at = 0.0
+        self._suspects: dict[str, Suspect] = {}
+        self._reported: set[tuple[str, int]] = set()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begins to look, unless it does already."""
+        with self._lock:
+            if not self._thread or self._root != os.getpid():
+                self._root = os.getpid()
+                self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+                self._thread.start()
+
+    def add(self, daemon: int, rescue: Callable[[str], None]) -> None:
+        """Knows a daemon from now on. When somebody is stuck, `rescue` is called with the report: let all go that wait for it."""
+        self._rescuers[rescue] = daemon
+
+    def remove(self, rescue: Callable[[str], None]) -> None:
+        """Ends what `add` has begun."""
+        self._rescuers.pop(rescue, None)
+
+    @property
+    def has_found(self) -> bool:
+        """Whether somebody was stuck since the last time that it was asked for the reports."""
+        return bool(self._found)
+
+    def take(self) -> list[str]:
+        """What was found since the last time, and was not expected: a report each."""
+        found, self._found = self._found, []
+        return found
+
+    def check(self) -> None:
+        """Fails if somebody was stuck since the last time."""
+        if found := self.take():
+            raise AssertionError("\n\n".join(found))
+
+    @contextlib.contextmanager
+    def expecting(self) -> Iterator[list[str]]:
+        """For what is about a limit that is known: who is stuck meanwhile stays so, and the report goes to the list."""
+        self.expected, self._is_expected = [], True
+        try:
+            yield self.expected
+        finally:
+            self._is_expected = False
+
+    # ------------------------------------------------------------------------------------------ looking
+
+    def _run(self) -> None:
+        while True:
+            begin = time.thread_time()
+            self._look(time.monotonic())
+            self.looks += 1
+            # By the processor's time: on a busy machine a look takes long, and costs no more.
+            time.sleep(max(PAUSE, SHARE * (time.thread_time() - begin)))
+
+    def _see_family(self, now: float) -> None:
+        """Finds the processes that are to be watched."""
+        if now > self._forgotten_at + FORGET_STRANGERS:
+            self._forgotten_at = now
+            self._strangers.clear()
+        seen: dict[int, Stat] = {}
+        for name in os.listdir("/proc"):
+            if name.isdecimal() and (pid := int(name)) not in self._strangers and (stat := stat_of(name)):
+                seen[pid] = stat
+        family = relatives(seen, self._family, self._root, self.sessions)
+        self._family = family
+        self._strangers.update(seen.keys() - family.keys())
+
+    def _look(self, now: float) -> None:
+        self._see_family(now)
+        there: set[str] = set()
+        stuck: list[str] = []
+        for pid, process in self._family.items():
+            for task in tasks_of(pid, process.threads):
+                stat = process if process.threads == 1 else stat_of(task)
+                if stat and stat.state == "D":
+                    there.add(task)
+                    if self._is_stuck(task, stat, now):
+                        stuck.append(task)
+        self._suspects = {task: suspect for task, suspect in self._suspects.items() if task in there}
+        stuck = [task for task in stuck if (task, self._suspects[task].started) not in self._reported]
+        if stuck:
+            self._reported |= {(task, self._suspects[task].started) for task in stuck}
+            self._tell(stuck, now)
+
+    def _is_stuck(self, task: str, stat: Stat, now: float) -> bool:
+        suspect = self._suspects.get(task)
+        if suspect and (suspect.started, suspect.switches) == (stat.started, switches_of(task)):
+            return suspect.is_stuck(self._family, now)
+        self._suspects.pop(task, None)
+        if patience := self._patience(task):
+            daemons = {pid: self._family[pid].ticks for pid in self._daemons()}
+            patience = patience if daemons else DOUBT_PATIENCE
+            self._suspects[task] = Suspect(stat.name, stat.started, switches_of(task), now, patience, daemons)
+        return False
+
+    def _patience(self, task: str) -> float:
+        """How long a task that is in state D may be so; 0 if it is nothing of FUSE."""
+        stack = stack_of(task)
+        pid = int(task.partition("/")[0])
+        if inside_fuse(stack):
+            return PATIENCE
+        if not stack:
+            return DOUBT_PATIENCE
+        if PAGES.match(stack[0]):
+            return DOUBT_PATIENCE if self._has_open(pid) else 0
+        if LOCKS.match(stack[0]) and self._somebody_holds_a_lock(task):
+            return PATIENCE
+        return 0
+
+    def _has_open(self, pid: int) -> bool:
+        mounts = fuse_mounts()
+        return any(target.startswith(f"{mount}/") for _, target in links_of(pid) for mount in mounts)
+
+    def _somebody_holds_a_lock(self, besides: str) -> bool:
+        """Whether another task waits in FUSE with the lock of an inode: everything but a read has one."""
+        for pid, process in self._family.items():
+            for task in tasks_of(pid, process.threads):
+                if task != besides and inside_fuse(stack := stack_of(task)) and "read_iter" not in "".join(stack):
+                    return True
+        return False
+
+    def _daemons(self) -> list[int]:
+        """The processes that serve a FUSE file system: who runs as somebody else may not show what it has open."""
+        known = {*self._rescuers.values()}
+        return [pid for pid in self._family if pid in known or any(target == "/dev/fuse" for _, target in links_of(pid))]
+
+    # ------------------------------------------------------------------------------------------ telling
+
+    def _tell(self, stuck: list[str], now: float) -> None:
+        report = self._report(stuck, now)
+        if self._is_expected:
+            self.expected.append(report)
+            return
+        self._found.append(report)
+        self.total += len(stuck)
+        connections = [
+            word
+            for pid in self._daemons()
+            for number, target in links_of(pid)
+            if target == "/dev/fuse"
+            for word in re.findall(r"fuse_connection:\s*(\d+)", _read(f"/proc/{pid}/fdinfo/{number}").decode())
+        ]
+        for rescue in [*self._rescuers]:
+            rescue(report)
+        for number in connections:
+            abort_connection(number)
+
+    def _report(self, stuck: list[str], now: float) -> str:
+        lines = [f"stuck in state D inside FUSE: {len(stuck)}, while the daemons had nothing to do"]
+        for task in stuck:
+            suspect = self._suspects[task]
+            lines.append(f"  {task} ({suspect.name}), for {now - suspect.since:.1f} s: {' < '.join(stack_of(task))}")
+        lines.append("all that are in FUSE or in state D, and the daemons:")
+        daemons = self._daemons()
+        for pid, process in sorted(self._family.items()):
+            for task in tasks_of(pid, process.threads):
+                stack, stat = stack_of(task), stat_of(task)
+                if stat and (inside_fuse(stack) or stat.state == "D" or pid in daemons):
+                    role = ", a daemon" if pid in daemons else ""
+                    lines.append(f"  {task} ({stat.name}{role}), {stat.state}: {' < '.join(stack)}")
+        if len(lines) > 60:
+            lines[60:] = [f"  and {len(lines) - 60} more"]
+        return "\n".join(lines)
+
+
+WATCH = Watch()
+"""The one of this process."""

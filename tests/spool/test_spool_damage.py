@@ -1,0 +1,316 @@
+"""Spools of which a part did not reach the disk, or was destroyed there: who reads them is told which lines they are."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from futebus.spool import LinesDamaged, LinesGone, NotASpool, Piece, Spool, SpoolError, SpoolWriter
+from futebus.spool.layout import MARK
+
+from ..helpers.mounts import run
+from ..helpers.waiting import until
+from .conftest import RECORD
+from .test_spool import SMALL, lines_of, numbered, small
+
+EACH = 50
+"""How many lines each append has."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A spool of some segments, of 650 lines each."""
+    path = tmp_path / "spool"
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL, first_segment_bytes=SMALL) as writer:
+        for begin in range(0, 3000, EACH):
+            writer.append(numbered(begin, begin + EACH))
+    return path
+
+
+def files(path: Path, suffix: str) -> list[Path]:
+    return sorted(path.glob(f"0*{suffix}"))
+
+
+def hole(file: Path, start: int, size: int) -> None:
+    with file.open("r+b") as stream:
+        stream.seek(start)
+        stream.write(bytes(size))
+
+
+def found(path: Path, begin: int | None = None, end: int | None = None, size: int = 10_000) -> tuple[list[int], list[range]]:
+    """The numbers of the lines that there are, and what is said to be damaged."""
+    spool = Spool(path)
+    numbers: list[int] = []
+    damage: list[range] = []
+
+    def note(what: LinesDamaged) -> None:
+        damage.append(range(what.first, what.stop))
+
+    begin = spool.begin if begin is None else begin
+    for piece in spool.pieces(begin, spool.end if end is None else end, size, on_damage=note):
+        for part in piece.sound(note):
+            numbers += [int(line) for line in part.read().splitlines()]
+            assert len(part.read().splitlines()) == part.lines == sum(count for count, _ in part.times)
+            assert numbers[-1] == part.first + part.lines - 1
+    return numbers, damage
+
+
+def test_a_hole_is_told_with_its_lines(path: Path) -> None:
+    second = files(path, ".lines")[1]
+    first = int(second.stem)
+    hole(second, 8192, 4096)
+    spool = Spool(path)
+    with pytest.raises(LinesDamaged, match=f"{second} is damaged, .* lines {first + 50} to {first + 100} ") as caught:
+        lines_of(spool)
+    assert (caught.value.first, caught.value.stop) == (first + 50, first + 100)
+    # The hole goes on in the next append.
+    assert lines_of(spool, 0, first + 50) == numbered(0, first + 50)
+    assert lines_of(spool, first + 150, 3000) == numbered(first + 150, 3000)
+    numbers, damage = found(path)
+    assert [number for lost in damage for number in lost] == list(range(first + 50, first + 150))
+    assert numbers == [number for number in range(3000) if not first + 50 <= number < first + 150]
+
+
+@pytest.mark.parametrize("begin", [0, 1, 49, 60, 99, 100])
+@pytest.mark.parametrize("end", [60, 99, 100, 101, 300])
+def test_lines_are_never_counted_across_a_hole(path: Path, begin: int, end: int) -> None:
+    hole(files(path, ".lines")[0], 5600, 512)  # in the second append
+    if begin < end:
+        numbers, damage = found(path, begin, end)
+        lost = [number for part in damage for number in part]
+        assert sorted(numbers + lost) == list(range(begin, end))
+        assert {*lost} == {*range(50, 100)} & {*range(begin, end)}
+
+
+def test_a_hole_within_a_line_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    with SpoolWriter(path, "B_x") as writer:
+        writer.append(b"x" * 20_000 + b"\n")
+        writer.append(b"y" * 20_000 + b"\n")
+    hole(files(path, ".lines")[0], 8192, 512)
+    with pytest.raises(LinesDamaged, match=r"lines 0 to 1 "):
+        lines_of(path)
+    assert lines_of(path, 1, 2) == b"y" * 20_000 + b"\n"
+    with SpoolWriter(path, "B_x") as writer:
+        assert writer.end == 0
+
+
+def test_lines_may_have_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    lines = b"".join(b"%d" % number + bytes(5000) + b"\n" for number in range(100))
+    with small(path) as writer:
+        writer.append(b"plain\n")
+        writer.append(lines)
+        writer.append(b"plain again\n")
+    with small(path) as writer:
+        assert (writer.end, writer.damage, writer.recovered) == (102, [], 0)
+    assert lines_of(path) == b"plain\n" + lines + b"plain again\n"
+    # A line that is gone among them is seen by its newline.
+    last = next(file for file in files(path, ".lines") if b"\0\n" in file.read_bytes())
+    hole(last, last.read_bytes().index(b"\0\n") + 1, 1)
+    with pytest.raises(LinesDamaged):
+        lines_of(path)
+
+
+def test_a_spool_of_the_format_before_may_have_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    lines = b"a\0b\n" * 100
+    with small(path) as writer:
+        writer.append(lines)
+    plain = MARK.unpack(files(path, ".index")[0].read_bytes()[-MARK.size :])[3]
+    assert plain == 0, "no mark says that there are none"
+    identity = json.loads((path / "spool.json").read_bytes())
+    (path / "spool.json").write_text(json.dumps({"format": 1, "id": identity["id"], "channel": "B_x"}))
+    assert lines_of(path) == lines
+    with small(path) as writer:
+        writer.append(b"c\n")
+    assert lines_of(path) == lines + b"c\n"
+    assert json.loads((path / "spool.json").read_bytes())["format"] == 2
+    assert Spool(path).id == identity["id"]
+
+
+def cut_short(path: Path) -> None:
+    os.truncate(files(path, ".lines")[1], 3000)
+
+
+def without_lines(path: Path) -> None:
+    files(path, ".lines")[1].unlink()
+
+
+def without_index(path: Path) -> None:
+    files(path, ".index")[1].unlink()
+
+
+def empty_index(path: Path) -> None:
+    files(path, ".index")[1].write_bytes(b"")
+
+
+def hole_in_index(path: Path) -> None:
+    hole(files(path, ".index")[1], 5 * MARK.size, 3 * MARK.size)
+
+
+def nonsense_in_index(path: Path) -> None:
+    with files(path, ".index")[1].open("r+b") as file:
+        file.seek(5 * MARK.size)
+        file.write(MARK.pack(5, 5, 5, 5))
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [cut_short, without_lines, without_index, empty_index, hole_in_index, nonsense_in_index],
+    ids=lambda harm: harm.__name__,
+)
+def test_a_segment_that_is_not_whole_is_told_by_readers_and_by_who_opens_it(path: Path, harm: Callable[[Path], None]) -> None:
+    second, third = (int(file.stem) for file in files(path, ".lines")[1:3])
+    harm(path)
+    spool = Spool(path)
+    with pytest.raises(LinesGone):
+        lines_of(spool)
+    for offset in (second + 300, second + 325):
+        with pytest.raises(LinesGone):
+            lines_of(spool, offset, offset + 20)
+    assert lines_of(spool, 0, second) == numbered(0, second)
+    assert lines_of(spool, third, 3000) == numbered(third, 3000)
+    assert spool.offset_after(0, 10**9) == 3000
+    assert spool.offset_at(spool.last.time + 1) == 3000
+    spool.lost_before(second + 300)
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL) as writer:
+        if harm is not without_lines:
+            assert writer.end == 3000
+        assert len(writer.damage) == 1
+        assert str(path) in writer.damage[0]
+        assert f"to {third} (not included) are lost" in writer.damage[0]
+        writer.append(numbered(3000, 3010))
+    assert lines_of(path, third, 3010) == numbered(third, 3010)
+
+
+def test_opening_costs_no_reading_of_what_is_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, size = os.pread, 0
+
+    def counting(descriptor: int, length: int, at: int) -> bytes:
+        nonlocal size
+        data = real(descriptor, length, at)
+        size += len(data) * os.readlink(f"/proc/self/fd/{descriptor}").endswith(".lines")
+        return data
+
+    monkeypatch.setattr(os, "pread", counting)
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL):
+        pass
+    assert size == 0
+
+
+def test_pipes_in_the_place_of_files_keep_nobody_waiting(path: Path, tmp_path: Path) -> None:
+    for victim in [files(path, ".index")[-1], files(path, ".lines")[-1], path / "lock", path / "spool.json"]:
+        copy = tmp_path / "copy"
+        shutil.copytree(path, copy)
+        os.chmod(copy, 0o700)
+        (copy / victim.name).unlink()
+        os.mkfifo(copy / victim.name)
+        if victim.name != "lock":
+            with pytest.raises(SpoolError, match=f"{copy / victim.name} is no file"):
+                lines_of(copy)
+        with pytest.raises(NotASpool, match=f"{copy / victim.name} is no file"):
+            small(copy)
+        shutil.rmtree(copy)
+
+
+def test_the_command_says_which_lines(path: Path) -> None:
+    second = files(path, ".lines")[1]
+    first = int(second.stem)
+    hole(second, 0, 512)
+    shown = run(*RECORD, "--print", str(path))
+    assert shown.returncode == 1
+    assert shown.stderr.count("\n") == 1
+    assert f"{second} is damaged, as a loss of power may do: its lines {first} to {first + 50} (not included)" in shown.stderr
+    shown = run(*RECORD, "--print", str(path), "--from", str(first + 50))
+    assert shown.returncode == 0
+    assert shown.stdout == numbered(first + 50, 3000).decode()
+
+
+# ---------------------------------------------------------------------------------------------- in batches for Spark
+
+
+def arrow(piece: Piece, on_damage: Callable[[LinesDamaged], None] | None = None) -> Iterator[tuple[int, str, int]]:
+    """The lines as Spark gets them: offset, text and time."""
+    types = pytest.importorskip("pyspark.sql.types")
+    from futebus.spark.arrow import arrow_schema, batches
+
+    schema = arrow_schema(types.StructType().add("offset", "long").add("value", "string").add("timestamp", "timestamp"))
+    for batch in batches(piece, "B_x", schema, "FAILFAST", on_damage):
+        for row in batch.to_pylist():
+            yield row["offset"], row["value"], row["timestamp"]
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 512), (8192, 4096), (60_000, 5_536), (0, SMALL)])
+def test_a_task_ends_at_a_hole(path: Path, start: int, size: int) -> None:
+    second = files(path, ".lines")[1]
+    hole(second, start, min(size, second.stat().st_size - start))
+    damaged = 0
+    for piece in Spool(path).pieces(0, 3000):
+        lines: list[tuple[int, str, int]] = []
+        try:
+            lines += arrow(piece)
+        except LinesDamaged:
+            damaged += 1
+            assert piece.segment == str(second)
+        assert [int(text) for _, text, _ in lines] == [number for number, _, _ in lines]
+    assert damaged == 1
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 512), (8192, 4096), (60_000, 5_536), (0, SMALL)])
+def test_a_task_goes_on_behind_a_hole(path: Path, start: int, size: int) -> None:
+    whole = {row[0]: row for piece in Spool(path).pieces(0, 3000) for row in arrow(piece)}
+    second = files(path, ".lines")[1]
+    hole(second, start, min(size, second.stat().st_size - start))
+    damage: list[LinesDamaged] = []
+    rows = [row for piece in Spool(path).pieces(0, 3000) for row in arrow(piece, damage.append)]
+    assert damage
+    assert rows == [whole[row[0]] for row in rows]
+    lost = [number for part in damage for number in range(part.first, part.stop)]
+    assert sorted([row[0] for row in rows] + lost) == list(range(3000))
+    assert len(lost) <= size // 100 + 2 * EACH
+
+
+def test_a_task_reads_zeros_that_were_said(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    texts = [f"{number}" + "\0" * 3000 for number in range(300)]
+    with SpoolWriter(path, "B_x") as writer:
+        writer.append("".join(f"{text}\n" for text in texts).encode())
+    (piece,) = Spool(path).pieces(0, 300)
+    assert [text for _, text, _ in arrow(piece)] == texts
+    assert [text for _, text, _ in arrow(piece, lambda damage: None)] == texts
+
+
+def test_a_file_that_ends_too_early_ends_a_task(path: Path) -> None:
+    (piece, *_) = Spool(path).pieces(0, 3000)
+    os.truncate(piece.segment, 5_050)
+    with pytest.raises(LinesDamaged):
+        list(arrow(piece))
+    assert [number for number, _, _ in arrow(piece, lambda damage: None)] == list(range(50))
+    Path(piece.segment).unlink()
+    with pytest.raises(LinesGone, match="have been removed"):
+        list(arrow(piece))
+
+
+def test_a_writer_that_comes_meanwhile_disturbs_nobody(path: Path) -> None:
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL) as writer:
+        coming = Spool(path).follow(2990, patience=20)
+        assert next(coming).read() == numbered(2990, 3000)
+        writer.append(numbered(3000, 3010))
+        until(lambda: Spool(path).end == 3010, "it is there")
+        assert next(coming).read() == numbered(3000, 3010)
+
+
+def test_what_is_old_is_removed_although_the_index_behind_it_is_damaged(path: Path) -> None:
+    """Its marks did not reach the disk. A recorder that could not go on from there would fill the disk."""
+    firsts = [int(file.stem) for file in files(path, ".index")]
+    damaged = files(path, ".index")[2]
+    hole(damaged, 0, damaged.stat().st_size)
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL, first_segment_bytes=SMALL) as writer:
+        assert writer.remove_old(offset=firsts[2]) == firsts[2]
+        writer.append(b"and on\n")
+    assert [int(file.stem) for file in files(path, ".index")][:2] == firsts[2:4]
+    assert Spool(path).begin == firsts[2]
