@@ -16,6 +16,9 @@ from .helpers.watching import WATCH
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
+LOG_SHOWN = 4000
+"""How much of a daemon's log is shown when a test has failed, in characters."""
+
 
 def pytest_configure() -> None:
     """Programs that the tests start shall find signals as a shell's user has them, however the tests were started.
@@ -84,6 +87,7 @@ def mounting(place: Path) -> Iterator[Mounting]:
     finally:
         for mounted in mounts:
             mounted.discard()
+            print(f"the log of {mounted.path.name}:\n{mounted.words[-LOG_SHOWN:]}")  # pytest shows it when the test has failed
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ struct notify_prune {
 /* How much memory must be had beside what is used, or writes and opens are refused: what has been accepted is then handed out
  * with it, and what happens inside meanwhile goes on. It is looked for each time that so much has been taken. */
 #define RESERVE_BYTES (8 << 20)
-#define LARGE_PIECE_BYTES (1 << 20)
+#define LARGE_PIECE_BYTES (64 << 10) /* what is freed lies between what is not: a queue is 128 KiB long */
 #define SMALL_PIECE_BYTES 512
 #define LOOK_EVERY_BYTES (512 << 10)
 #define LOOK_AGAIN_NS 20000000 /* while there is none */
@@ -110,7 +110,7 @@ static PyObject *on_short;   /* told when memory gets short, and when it is so n
 static int is_short;
 static size_t taken = LOOK_EVERY_BYTES; /* since the last look */
 
-/* Whether the reserve could be had of what has been freed, and Python or malloc keep: half of it in large pieces, half in small
+/* Whether the reserve could be had of what has been freed, and Python or malloc keep: half of it in larger pieces, half in small
  * ones. */
 static int have_freed(void)
 {

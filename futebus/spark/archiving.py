@@ -298,11 +298,10 @@ class Archiving:
         if not self._order.is_once:
             compactor.start()
         while not self._stopping.wait(TICK_SECONDS):
-            for query in self._queries.values():
-                query.look()
+            go_on = [query.look() for query in self._queries.values()]
             if self._failure is not None:
                 raise self._failure
-            if not any(query.is_active for query in self._queries.values()):
+            if not any(go_on):
                 break
             self._forget()
             self._terminal.status(self._words())

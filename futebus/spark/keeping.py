@@ -50,13 +50,8 @@ class KeptQuery:
         self.query: StreamingQuery | None = start()
         """None while it pauses."""
 
-    @property
-    def is_active(self) -> bool:
-        """Whether it has not ended, or will be started again."""
-        return self.query is None or self.query.isActive
-
-    def look(self) -> None:
-        """Starts it again if it has failed.
+    def look(self) -> bool:
+        """Starts it again if it has failed. Returns whether it goes on: it has not come to its end, or will be started again.
 
         Raises:
             One of archive_order.FAILURES: what has ended it for good.
@@ -67,13 +62,16 @@ class KeptQuery:
                     self.query = self._start()
                 except (PySparkException, Py4JJavaError) as failure:
                     self._note(failure)
-            return
+            return True
+        is_active = self.query.isActive  # first: it may fail meanwhile, and who has ended without a failure is at its end
         failed = self.query.exception()
         progress = self.query.lastProgress
         if progress is not None and progress["batchId"] > self._batch:
             self._batch, self._failures = progress["batchId"], 0
         if failed is not None:
             self._note(failed)
+            return True
+        return is_active
 
     def _note(self, failure: PySparkException | Py4JJavaError) -> None:
         self._failures += 1

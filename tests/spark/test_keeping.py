@@ -1,8 +1,10 @@
 """Queries of an archive that fail: which are started again, and which are not."""
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
@@ -93,6 +95,35 @@ def test_it_is_given_up_when_it_does_not_get_on(trial: Make) -> None:
         made.look_for_ever()
     assert made.starts == MOST_FAILURES
     assert len(made.words) == MOST_FAILURES - 1
+
+
+@pytest.mark.timeout(300)
+def test_a_query_that_fails_while_it_is_looked_at_has_not_ended(trial: Make) -> None:
+    looked = threading.Event()
+
+    def take(rows: DataFrame, batch: int) -> None:
+        looked.wait(100)
+        raise OSError(5, "Input/output error")
+
+    made = trial(take)
+    query = cast(StreamingQuery, made.kept.query)
+
+    class Failing:
+        """The query, which fails as soon as somebody has asked whether it has."""
+
+        isActive = property(lambda _: query.isActive)  # noqa: N815 (Spark's name)
+        lastProgress = None  # noqa: N815
+
+        def exception(self) -> Exception | None:
+            found = query.exception()
+            looked.set()
+            until(lambda: not query.isActive, "it has failed", 100)
+            return found
+
+    made.kept.query = cast(StreamingQuery, Failing())
+    assert made.kept.look(), "nobody has said that it failed, so it is not at its end"
+    assert made.kept.look(), "it pauses"
+    assert len(made.words) == 1
 
 
 @pytest.mark.parametrize("error", [ArchiveError("lines are missing"), QueryError("the bus has dropped 7 lines")])
