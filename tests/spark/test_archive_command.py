@@ -239,7 +239,7 @@ class Writers:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.002):
+        while not self._stop.wait(0.02):
             for name, spool in self._spools.items():
                 begin = self.counts[name]
                 spool.append(b"".join(line + b"\n" for line in said(range(begin, begin + 10))))

@@ -29,6 +29,7 @@ def test_examples(mounting: Mounting, place: Path, start: Start, collect: Collec
         "SPARK_LOCAL_IP": "127.0.0.1",
         # Small, quick to start, and without a port for people to look at.
         "PYSPARK_SUBMIT_ARGS": "--master local[1] --driver-memory 512m --conf spark.ui.enabled=false"
+        " --conf spark.sql.shuffle.partitions=2"
         " --driver-java-options '-XX:+UseSerialGC -XX:TieredStopAtLevel=1' pyspark-shell",
     }
     shown = place / "shown"
