@@ -1,5 +1,5 @@
 """Makes `format("futebus")` known to Spark, which imports each module `pyspark_*` and registers its `DefaultSource`."""
 
-from futebus.spark.source import FutebusDataSource as DefaultSource
+from futebus.spark.format import FutebusDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

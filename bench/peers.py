@@ -79,7 +79,7 @@ def _mounted(*command: str | Path) -> Iterator[Daemon]:
 def futebus(*options: str) -> contextlib.AbstractContextManager[Daemon]:
     """A bus."""
     arguments = ["-o", ",".join(options)] if options else []
-    return _mounted(sys.executable, "-m", "futebus.cli", "-f", *arguments)
+    return _mounted(sys.executable, "-m", "futebus.commands.futebus", "-f", *arguments)
 
 
 def bare_pyfuse3() -> contextlib.AbstractContextManager[Daemon]:

@@ -162,7 +162,7 @@ def _drain(place: Path, rounds: int, show: Show) -> Row:
         with peers.futebus() as bus:
             spool = place / "U_bench"
             recorder = subprocess.Popen(
-                [sys.executable, "-m", "futebus.record", "-q", str(bus.directory / "U_bench"), str(spool)],
+                [sys.executable, "-m", "futebus.commands.record", "-q", str(bus.directory / "U_bench"), str(spool)],
                 stderr=subprocess.DEVNULL,
             )
             try:

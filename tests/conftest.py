@@ -14,6 +14,8 @@ import pytest
 from .helpers.mounts import Mount, Mounting
 from .helpers.watching import WATCH
 
+pytest_plugins = ["tests.helpers.collectors", "tests.helpers.recorders", "tests.helpers.sparks"]
+
 Start = Callable[..., "subprocess.Popen[str]"]
 
 LOG_SHOWN = 4000

@@ -1,4 +1,4 @@
-"""Imports run one way: the core under all, the recorder and Spark beside FUSE. docs/design.md has the picture."""
+"""Imports run one way: the core under all, and each room knows only those it stands on. docs/design.md has the picture."""
 
 import ast
 from pathlib import Path
@@ -8,16 +8,24 @@ import pytest
 import futebus
 
 ROOT = Path(futebus.__file__).parent
-OUTSIDE = {
-    "inquire": set[str](),
-    "entry": {"inquire"},
-    "spool": set[str](),
-    "drain": {"spool", "entry", "inquire"},
-    "draining": {"spool", "drain"},
-    "spark": {"spool", "drain", "commands", "entry", "inquire"},
+
+ROOMS = {
+    "core": set[str](),
+    "host": {"core"},
+    "client": {"core", "host"},
+    "fuse": {"core", "host"},
+    "spool": {"core", "host"},
+    "recorder": {"core", "host", "client", "spool"},
+    "spark": {"core", "host", "client", "spool", "recorder"},
+    "archive": {"core", "host", "client", "spool", "recorder", "spark"},
+    "commands": {"core", "host", "client", "fuse", "spool", "recorder", "spark", "archive"},
 }
-"""What else of futebus these may import, beside the core and the package itself."""
-FOREIGN = ("trio", "pyfuse3")
+"""Which rooms each may import of, beside itself."""
+
+LIBRARIES = {"fuse": {"trio", "pyfuse3"}, "spark": {"pyspark", "pyarrow", "py4j"}, "archive": {"pyspark", "pyarrow", "py4j"}}
+"""Which libraries beside Python's own."""
+
+FOREIGN = {"trio", "pyfuse3", "pyspark", "pyarrow", "py4j"}
 
 
 def imports(path: Path) -> set[str]:
@@ -30,32 +38,32 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            names |= {module} if node.module else {f"{module}.{alias.name}" for alias in node.names}
+            names |= {f"{module}.{alias.name}" for alias in node.names} if module == "futebus" or not node.module else {module}
     return names
 
 
-def files(part: str) -> list[Path]:
-    return sorted((ROOT / part).glob("**/*.py")) if (ROOT / part).is_dir() else [ROOT / f"{part}.py"]
+def test_every_room_is_known() -> None:
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == ROOMS.keys()
+    assert [path.name for path in ROOT.glob("*.py")] == ["__init__.py"], "no module stands in the corridor"
 
 
-@pytest.mark.parametrize("part", OUTSIDE)
-def test_what_recorder_and_spark_import(part: str) -> None:
-    allowed = {"core", part} | OUTSIDE[part]
-    for path in files(part):
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_a_room_imports(room: str) -> None:
+    paths = sorted((ROOT / room).glob("**/*.py"))
+    assert paths
+    for path in paths:
         for name in imports(path):
-            assert name.partition(".")[0] not in FOREIGN, f"{path.name} imports {name}"
-            if name.startswith("futebus."):
-                assert name.split(".")[1] in allowed, f"{path.name} imports {name}"
+            top, _, rest = name.partition(".")
+            if top == "futebus" and rest:
+                assert rest.split(".")[0] in {room, "__version__"} | ROOMS[room], f"{path.relative_to(ROOT)} imports {name}"
+            allowed = FOREIGN if room == "commands" else LIBRARIES.get(room, set())
+            assert top not in FOREIGN - allowed, f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize("part", ["commands", "record", "holder", "service", "replay"])
-def test_the_recorder_does_without_fuse_and_spark(part: str) -> None:
-    for path in files(part):
-        for name in imports(path):
-            assert name.split(".")[0] not in (*FOREIGN, "pyspark", "pyarrow"), f"{path.name} imports {name}"
-            assert not name.startswith(("futebus.fuse", "futebus.spark")), f"{path.name} imports {name}"
-
-
-def test_fuse_knows_neither() -> None:
-    for path in files("fuse"):
-        assert not [name for name in imports(path) if name.startswith(("futebus.spark", "futebus.spool", "futebus.drain"))]
+def test_commands_import_late() -> None:
+    """So that --help is instant: at once they load only how arguments are read, and how they are told to end."""
+    for path in (ROOT / "commands").glob("*.py"):
+        for node in ast.parse(path.read_bytes()).body:
+            for name in [node.module or ""] if isinstance(node, ast.ImportFrom) else []:
+                known = ("futebus.commands", "futebus.core", "futebus.host.signals", "arguments")
+                assert name.startswith(known) or name.split(".")[0] not in {"futebus", *FOREIGN}, f"{path.name} imports {name}"

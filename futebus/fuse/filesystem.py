@@ -39,7 +39,7 @@ from futebus.core.errors import BusError, Forbidden, NobodyReads, NoSuchName, To
 from futebus.core.kinds import Role
 from futebus.core.limits import MAX_NAME
 from futebus.core.text import escape
-from futebus.logs import tell, tell_error
+from futebus.host.logs import tell, tell_error
 
 from . import _hooks, nodes
 from .attributes import BLOCK, Attributes, Root

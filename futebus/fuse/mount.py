@@ -14,11 +14,11 @@ from pathlib import Path
 
 import trio
 
-from futebus.commands import Endings
 from futebus.core.bus import Bus
 from futebus.core.text import counted, printable
-from futebus.logs import rehearse, tell
-from futebus.service import ServiceManager
+from futebus.host.logs import rehearse, tell
+from futebus.host.service import ServiceManager
+from futebus.host.signals import Endings
 
 from .mountpoint import FUSE_TYPE, LOOKS, BusLost, Mount, MountError, held, mounted_on, take_away, wait_unmounted
 from .options import Options

@@ -9,7 +9,7 @@ from pathlib import Path
 import futebus
 from futebus.core import stat
 from futebus.core.bus import Bus
-from futebus.logs import tell_error
+from futebus.host.logs import tell_error
 
 from .turns import Turns
 from .waiting import OpenStat

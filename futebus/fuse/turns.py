@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import trio
 
-from futebus.logs import tell_error
+from futebus.host.logs import tell_error
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from futebus.core.client import Client, Effects, Token
 from futebus.core.errors import BusError
 from futebus.core.kinds import Role
 from futebus.core.text import escape
-from futebus.logs import tell, tell_error
+from futebus.host.logs import tell, tell_error
 
 from . import _hooks
 from ._hooks import Request

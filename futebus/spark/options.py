@@ -23,9 +23,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..drain import ChannelError, check_channel
+from ..recorder.drain import ChannelError, check_channel
 from ..spool import LinesGone, SpoolError
-from .limits import HAS_LIMITS
+from .compat import HAS_LIMITS
 from .telling import Sentence
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from futebus.inquire import inquire
+from futebus.client.inquire import inquire
 from tests.helpers.mounts import Mount, Mounting, bash, run
 from tests.helpers.waiting import until
 from tests.helpers.watching import WATCH

@@ -5,7 +5,6 @@ import os
 import stat
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -367,19 +366,3 @@ for _ in range(150):
     assert [racer.communicate(timeout=60)[1] for racer in racers] == [""] * 12
     bus.wait_for_clients(1, f"{letter}_x")
     os.close(master)
-
-
-def test_the_module_imports_run_one_way() -> None:
-    root = Path(__file__).parents[2] / "futebus"
-    forbidden = {
-        "core": ("trio", "pyfuse3", "futebus.fuse", "futebus.cli", "futebus.spark", "futebus.gateways", "from ..", "import os"),
-        "fuse": ("futebus.cli", "futebus.spark", "futebus.gateways"),
-        "spark": ("futebus.fuse", "trio", "pyfuse3"),
-        "gateways": ("futebus.fuse", "pyfuse3"),
-    }
-    assert (root / "core" / "bus.py").exists()
-    for package, names in forbidden.items():
-        for file in (root / package).glob("**/*.py"):
-            imports = [line for line in file.read_text().splitlines() if line.lstrip().startswith(("import ", "from "))]
-            wrong = [line for line in imports for name in names if name in line]
-            assert not wrong, f"{file.name}: {wrong}"

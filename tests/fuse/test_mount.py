@@ -61,7 +61,10 @@ def test_help_and_version() -> None:
 
 def test_help_is_instant() -> None:
     """It needs none of the heavy parts."""
-    code = "import sys; from futebus.cli import parser; parser().format_help(); print({'trio', 'pyfuse3'} & set(sys.modules))"
+    code = (
+        "import sys; from futebus.commands.futebus import parser; parser().format_help(); "
+        "print({'trio', 'pyfuse3'} & set(sys.modules))"
+    )
     assert run(sys.executable, "-c", code).stdout == "set()\n"
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from futebus import logs
 from futebus.fuse.mountpoint import mounted_on, mounts, unmount
+from futebus.host import logs
 
 from ..conftest import Start
 from ..helpers.kernel import linux

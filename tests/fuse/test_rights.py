@@ -143,7 +143,7 @@ def fuse_for_everybody() -> Path:
 MOUNTER = """
 import futebus.fuse.mount, futebus.fuse.mountpoint, futebus.fuse.options, futebus.cli
 become(65534)
-sys.exit(futebus.cli.main(sys.argv[1:]))
+sys.exit(futebus.commands.futebus.main(sys.argv[1:]))
 """
 
 

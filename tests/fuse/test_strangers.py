@@ -137,7 +137,7 @@ print(flush=True)
 
 
 def test_nothing_in_stat_or_the_log_moves_a_terminals_cursor(mounting: Mounting, start: Start) -> None:
-    bus = mounting("allow_other", command=[sys.executable, "-m", "futebus.cli", "-d"])
+    bus = mounting("allow_other", command=[sys.executable, "-m", "futebus.commands.futebus", "-d"])
     script = """
 names = [b"B_\\x1b[2J", b"B_\\r\\nfutebus: a lie", b"B_\\xc2\\x9b1m", b"B_\\xe2\\x80\\xae", b"U_\\x07",
          b"X\\x1b[2J\\nfutebus: a lie"]

@@ -15,7 +15,7 @@ from .watching import WATCH, abort_connection
 PATIENCE = 200.0
 """Seconds that a mount may live: less than a test."""
 
-FUTEBUS = [sys.executable, "-m", "futebus.cli"]
+FUTEBUS = [sys.executable, "-m", "futebus.commands.futebus"]
 
 
 def device_of(mountpoint: Path) -> str | None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ..conftest import Start
+from ..helpers.collectors import Collect
 from ..helpers.mounts import Mounting
 from ..helpers.waiting import until
-from .conftest import Collect
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

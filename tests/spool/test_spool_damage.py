@@ -12,8 +12,8 @@ from futebus.spool import LinesDamaged, LinesGone, NotASpool, Piece, Spool, Spoo
 from futebus.spool.layout import MARK
 
 from ..helpers.mounts import run
+from ..helpers.recorders import RECORD
 from ..helpers.waiting import until
-from .conftest import RECORD
 from .test_spool import SMALL, lines_of, numbered, small
 
 EACH = 50
@@ -236,7 +236,7 @@ def test_the_command_says_which_lines(path: Path) -> None:
 def arrow(piece: Piece, on_damage: Callable[[LinesDamaged], None] | None = None) -> Iterator[tuple[int, str, int]]:
     """The lines as Spark gets them: offset, text and time."""
     types = pytest.importorskip("pyspark.sql.types")
-    from futebus.spark.arrow import arrow_schema, batches
+    from futebus.spark.source.arrow import arrow_schema, batches
 
     schema = arrow_schema(types.StructType().add("offset", "long").add("value", "string").add("timestamp", "timestamp"))
     for batch in batches(piece, "B_x", schema, "FAILFAST", on_damage):

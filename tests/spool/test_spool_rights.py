@@ -12,7 +12,7 @@ import pytest
 from futebus.spool import NotASpool, Spool, SpoolLock, SpoolWriter
 
 from ..helpers.mounts import Mount, run
-from .conftest import RECORD, Recording
+from ..helpers.recorders import RECORD, Recording
 from .test_spool import killed, lines_of, numbered, small
 
 NOBODY = 65534

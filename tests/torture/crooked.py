@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 import futebus.fuse.mount as _mount  # first: it loads what the others need
-from futebus import cli
+from futebus.commands import futebus as cli
 from futebus.core.client import Client, Effects
 from futebus.core.framing import Run
 

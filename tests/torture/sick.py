@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import futebus.fuse.mount as _mount  # first: it loads what the others need
-from futebus import cli
+from futebus.commands import futebus as cli
 from futebus.core import stat
 from futebus.core.bus import Bus
 from futebus.fuse import filesystem

@@ -130,7 +130,7 @@ class Trial:
         self.bus = self._mount()
         self.channel = self.bus / "U_jobs"
         if has_recorder:
-            self._start("-m", "futebus.record", "-q", str(self.channel), str(self.spool))
+            self._start("-m", "futebus.commands.record", "-q", str(self.channel), str(self.spool))
         self.archive = self._start_archive()
         self._count = writers
         self.writers: list[subprocess.Popen[bytes]] = []
@@ -158,14 +158,14 @@ class Trial:
         spools = ["--spools", str(self.disk / "spools")]
         java = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         how = ["--every", "1s", "--master", "local[2]", "--conf", java]
-        return self._start("-m", "futebus.spark.archive", *drain, *spools, *how, str(self.channel), str(self.disk / "archive"))
+        return self._start("-m", "futebus.commands.archive", *drain, *spools, *how, str(self.channel), str(self.disk / "archive"))
 
     # ------------------------------------------------------------------------------------------ harm
 
     def _recorders(self) -> list[int]:
         """Holder and drain, whichever of them is left. One that dies is replaced by the other."""
-        found = [(pid, command) for pid, command in _family(os.getpid()) if "futebus.record" in command]
-        found += [(pid, command) for pid, command in _family(1) if "futebus.record" in command]
+        found = [(pid, command) for pid, command in _family(os.getpid()) if "futebus.commands.record" in command]
+        found += [(pid, command) for pid, command in _family(1) if "futebus.commands.record" in command]
         return sorted({pid for pid, command in found if str(self.spool) in command})
 
     def _candidates(self) -> list[tuple[str, int]]:

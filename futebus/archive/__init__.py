@@ -1,0 +1,1 @@
+"""The application on the Spark format: channels become Parquet files, and figures on a channel."""

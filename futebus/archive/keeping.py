@@ -1,0 +1,88 @@
+"""Queries that go on: one that has ended by something that may pass is started again, from its checkpoint.
+
+The one rule: it is given up when it fails again and again without getting on, and at once when no start can mend what is wrong.
+"""
+
+import time
+from collections.abc import Callable
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ..recorder.drain import Say
+from .order import sentence
+
+MOST_FAILURES = 7
+"""How often a query may end between two batches that it finishes."""
+
+PAUSE_SECONDS = (1.0, 30.0)
+"""How long it is left alone before it is started again, at first and at most: twice as long each time. A minute in all."""
+
+_LASTING = ("OptionError", "QueryError", "ForeignSpool", "NotASpool", "ArchiveError")
+"""What is wrong with options, schemas, spools and archives is so after a start, too. These are names in Python's tracebacks."""
+
+
+def is_lasting(failure: BaseException) -> bool:
+    """Whether no start mends what has ended a query."""
+    if isinstance(failure, AnalysisException) or not isinstance(failure, PySparkException | Py4JJavaError):
+        return True  # a wrong query; or Java is gone
+    words = str(failure)
+    return any(f"{name}: " in words for name in _LASTING)
+
+
+class KeptQuery:
+    """One query.
+
+    Args:
+        name: which one, for people.
+        start: starts it, from its checkpoint if there is one.
+        say: is told when it has failed and will be started again.
+    """
+
+    def __init__(self, name: str, start: Callable[[], StreamingQuery], say: Say) -> None:
+        self._name, self._start, self._say = name, start, say
+        self._batch = -1
+        """The last one that it has finished."""
+        self._failures = 0
+        self._due = 0.0
+        """When it is started again."""
+        self.query: StreamingQuery | None = start()
+        """None while it pauses."""
+
+    def look(self) -> bool:
+        """Starts it again if it has failed. Returns whether it goes on: it has not come to its end, or will be started again.
+
+        Raises:
+            One of archive_order.FAILURES: what has ended it for good.
+        """
+        if self.query is None:
+            if time.monotonic() >= self._due:
+                try:
+                    self.query = self._start()
+                except (PySparkException, Py4JJavaError) as failure:
+                    self._note(failure)
+            return True
+        is_active = self.query.isActive  # first: it may fail meanwhile, and who has ended without a failure is at its end
+        failed = self.query.exception()
+        progress = self.query.lastProgress
+        if progress is not None and progress["batchId"] > self._batch:
+            self._batch, self._failures = progress["batchId"], 0
+        if failed is not None:
+            self._note(failed)
+            return True
+        return is_active
+
+    def _note(self, failure: PySparkException | Py4JJavaError) -> None:
+        self._failures += 1
+        if is_lasting(failure) or self._failures >= MOST_FAILURES:
+            raise failure
+        least, most = PAUSE_SECONDS
+        pause = min(least * 2.0 ** (self._failures - 1), most)
+        self._say(f"the query {self._name} has failed, and is started again in {pause:g} s: {sentence(failure)}")
+        self.query, self._due = None, time.monotonic() + pause
+
+    def stop(self) -> None:
+        """Ends it."""
+        if self.query is not None:
+            self.query.stop()

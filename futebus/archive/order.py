@@ -1,0 +1,130 @@
+"""What an archive is asked for, the Spark that does it, and what can go wrong.
+
+The one rule: nothing here does anything but start Spark.
+"""
+
+import locale
+import os
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from ..recorder.drain import ChannelError
+from ..spark.options import QueryError
+from ..spool import SpoolError
+from .batches import SETTINGS
+from .storage import ArchiveError
+
+STOP_SECONDS = 3.0
+"""How long a running batch may take to its end when it is time to stop. Then it is given up, and comes again."""
+
+FAILURES = (ArchiveError, QueryError, SpoolError, ChannelError, PySparkException, Py4JError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be archived, where and how."""
+
+    channels: tuple[Path, ...]
+    """Which ones, in the directory of the bus."""
+    bus: Path | None
+    """With `pattern`: the bus whose channels it matches. None if only spools are looked for."""
+    pattern: str | None
+    root: str
+    """The directory of the archive: an absolute path, or a URI."""
+    spools: Path
+    """The directory of the spools."""
+    is_external: bool
+    """Whether others fill the spools."""
+    is_slave: bool
+    """Whether U and S channels have another master."""
+    every: float
+    """Seconds from batch to batch."""
+    batch_bytes: int
+    is_once: bool
+    is_binary: bool
+    fails_on_loss: bool
+    most_files: int
+    file_bytes: int
+    stats: Path | None
+    window: float
+    """Seconds."""
+    errors: str
+    master: str
+    conf: tuple[tuple[str, str], ...]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the archive is a directory of this host."""
+        return self.root.startswith("/")
+
+    def spool_of(self, name: str) -> Path:
+        """The directory of a channel's spool."""
+        return self.spools / name
+
+
+LOG = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{{1}}: %m%n
+"""
+"""What Spark logs, in the words of its logger. What ends a query is told by other ways, and in one line."""
+
+
+def session(order: Order, log: Path) -> SparkSession:
+    """Starts Spark.
+
+    Args:
+        order: how.
+        log: the configuration of its log.
+    """
+    given = dict(order.conf)
+    settings = {"spark.app.name": "futebus-archive", "spark.python.unix.domain.socket.enabled": "true"}
+    if order.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+        }
+    settings |= SETTINGS | {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.stopTimeout": f"{STOP_SECONDS:g}s",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    }
+    if locale.nl_langinfo(locale.CODESET) != "UTF-8":
+        os.environ["LC_ALL"] = "C.UTF-8"  # otherwise Java has no files whose names are not ASCII
+    builder = SparkSession.builder.master(order.master)
+    java = "spark.driver.extraJavaOptions"
+    given[java] = f"-Dlog4j2.configurationFile={log.as_uri()} {given.get(java, '')}"
+    for name, value in (settings | given).items():
+        builder = builder.config(name, value)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        return builder.getOrCreate()
+    finally:
+        signal.signal(signal.SIGINT, handler)  # Spark has put its own there
+
+
+_OURS = re.compile(
+    r"(?:(?:Query|Option|Spool|Archive|Storage|Sink)Error"
+    r"|LinesRemoved|LinesGone|LinesDamaged|ForeignSpool|NotASpool|InvalidLine): (.+)"
+)
+
+
+def sentence(error: BaseException) -> str:
+    """What has gone wrong, in one line."""
+    words = str(error)
+    if isinstance(error, PySparkException) and (ours := _OURS.findall(words)):
+        return str(ours[-1]).strip()
+    return next((line for line in words.splitlines() if line.strip()), type(error).__name__)

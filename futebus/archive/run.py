@@ -1,0 +1,380 @@
+"""An archive at work: channels go into spools, spools into Parquet files, and figures onto a channel.
+
+The one rule: Spark only ever reads spools that others fill. It is threads of this process that fill them, one for each channel,
+or recorders that run by themselves. So both queries see the same lines, and a line is taken from a spool only when no query can
+ask for it again.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import json
+import math
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ..core.text import counted
+from ..spark.format import named
+from ..spark.source.channels import Found, LeftOut
+from ..spark.source.drained import Drained, empty
+from ..spool import Spool, SpoolError
+from . import figures as live
+from .batches import HIDDEN, Archive, Position, fitting, unfit
+from .compaction import SCHEMA, Compaction
+from .keeping import KeptQuery
+from .order import FAILURES, LOG, STOP_SECONDS, Order, session
+from .storage import ArchiveError
+from .terminal import Terminal
+
+TICK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
+"""How often is looked for channels that a pattern matches."""
+COMPACTION_SECONDS = 60.0
+"""How often is looked for hours that have ended."""
+FINISH_SECONDS = 1.0
+"""How long, at the end, what is queued on the bus is taken. Who goes on writing then is heard no more."""
+INSISTING_SECONDS = 0.5
+"""How long after the first signal to end the next one means it."""
+RATE_SECONDS = 10.0
+"""Over which time the lines per second are told."""
+
+
+class Archiving:
+    """An archive at work.
+
+    Args:
+        order: what is asked for.
+        terminal: is told how it goes.
+    """
+
+    def __init__(self, order: Order, terminal: Terminal) -> None:
+        self._order, self._terminal = order, terminal
+        self._stopping = threading.Event()
+        self._busy = threading.Lock()
+        self._drained: dict[str, Drained] = {}
+        self._news = threading.Condition()
+        self._queries: dict[str, KeptQuery] = {}
+        self._sources = itertools.count()
+        self._safe: dict[str, Position] = {}
+        self._archived = self._files = 0
+        self._rates: deque[tuple[float, int]] = deque()
+        self._has_added = False
+        self._left_out = LeftOut(terminal.say)
+        self._found = (
+            Found(order.bus, re.compile(order.pattern), self._drained, take=self._take, unfit=unfit, say=terminal.say)
+            if order.pattern is not None and order.bus is not None and not order.is_external
+            else None
+        )
+        self._emptied: set[str] = set()
+        self._counted: dict[str, int] = {}
+        """From where on the query of the figures can ask for lines again, by channel."""
+        self._failure: BaseException | None = None
+        self._is_starting = True
+        self._asked = math.inf
+
+    def stop(self) -> None:
+        """Makes `run` return soon. Called from a signal handler."""
+        now = time.monotonic()
+        self._asked = min(self._asked, now)
+        # Spark's start cannot be interrupted, and nothing has begun. Or somebody insists: nothing gets lost by it. (timeout(1)
+        # sends each signal twice, once to the process and once to its group.)
+        if self._is_starting or now - self._asked > INSISTING_SECONDS:
+            os._exit(0)
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Archives, until `stop` is called or, with `is_once`, everything is archived.
+
+        Raises:
+            One of FAILURES: it cannot go on.
+        """
+        with self._locked():
+            try:
+                self._check_spools()
+                self._drain()
+                if self._found is not None:
+                    # Channels do not wait for Spark to start.
+                    threading.Thread(target=self._drain_more, daemon=True).start()
+                with self._terminal.adopted(), tempfile.NamedTemporaryFile("w", suffix=".properties") as log:
+                    log.write(LOG.format(level="WARN" if self._terminal.is_open else "OFF"))
+                    log.flush()
+                    spark = session(self._order, Path(log.name))
+                try:
+                    self._start(spark)
+                    self._is_starting = False
+                    self._work(spark)
+                finally:
+                    self._is_starting = False
+                    self._end(spark)
+            finally:
+                self._stop_drains()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process writes an archive. That of another host is not seen: of such a one, Spark's checkpoint is the guard."""
+        if not self._order.is_local:
+            yield
+            return
+        hidden = Path(self._order.root) / HIDDEN
+        hidden.mkdir(parents=True, exist_ok=True)
+        with (hidden / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ArchiveError(f"{self._order.root} is being written by another futebus-archive") from None
+            yield
+
+    # ------------------------------------------------------------------------------------------ channels
+
+    def _check_spools(self) -> None:
+        if not self._order.is_external:
+            self._order.spools.mkdir(parents=True, exist_ok=True)
+        else:
+            for channel in self._order.channels:
+                directory = self._order.spool_of(channel.name)
+                if not directory.exists():
+                    raise ArchiveError(f"{directory} is no spool yet: futebus-record {channel} {directory} fills it")
+                Spool(directory)
+
+    def _drain_more(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            try:
+                self._drain()
+            except FAILURES as error:
+                self._failure = error
+                return
+
+    def _drain(self) -> None:
+        """Takes up the channels that are to be drained and are not yet, and gives back those that were found and have gone."""
+        order = self._order
+        if self._found is not None:
+            self._found.look()
+        for channel in () if order.is_external else order.channels:
+            if channel.name in self._drained:
+                continue
+            has_master = channel.name[0] in "US"
+            if has_master and order.is_slave and not channel.exists():
+                raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
+            drained = Drained(channel, order.spool_of(channel.name), has_master and not order.is_slave, self._news)
+            drained.start()
+            self._drained[channel.name] = drained
+
+    def _take(self, name: str) -> Drained:
+        """Drains a channel that the pattern has matched. Who is to be master must be told so: a channel that is there has one."""
+        assert self._order.bus is not None
+        drained = Drained(self._order.bus / name, self._order.spool_of(name), False, self._news, is_found=True)
+        drained.start()
+        return drained
+
+    def _stop_drains(self) -> None:
+        """Takes what the bus still has, if it does not take long, and lets go of the channels."""
+        deadline = time.monotonic() + FINISH_SECONDS
+        for drained in list(self._drained.values()):
+            with contextlib.suppress(*FAILURES):
+                drained.wait_until_idle(deadline - time.monotonic())
+            drained.stop()
+
+    def _forget(self) -> None:
+        """Takes from the spools what no query can ask for again."""
+        safe = dict(self._safe)
+        stats = self._queries.get("stats")
+        if stats is not None:
+            self._counted |= _begins(stats.query)
+            counted = self._counted
+            safe = {name: replace(at, line=min(at.line, counted[name])) for name, at in safe.items() if name in counted}
+        for name, drained in list(self._drained.items()):
+            if name in safe and safe[name].spool == drained.spool_id:
+                drained.forget(safe[name].line)
+            drained.check()
+        if self._found is not None:
+            # Of channels that have gone nothing stays, but for the spool's identity and where its numbers go on.
+            self._emptied -= self._drained.keys()
+            for name in self._recorded() - self._drained.keys() - self._emptied:
+                if name in safe and empty(self._order.spool_of(name), name, safe[name].line, safe[name].spool):
+                    self._emptied.add(name)
+
+    def _recorded(self) -> set[str]:
+        """The names of the channels that have spools and are to be archived."""
+        if self._order.pattern is None:
+            return {channel.name for channel in self._order.channels}
+        names = {entry.parent.name for entry in self._order.spools.glob("*/spool.json")}
+        names = {name for name in names if re.fullmatch(self._order.pattern, name)}
+        for name in sorted(name for name in names if unfit(name)):
+            self._left_out.note(name, f"{self._order.spool_of(name)}: {unfit(name)}")
+            names.discard(name)
+        return names
+
+    # ------------------------------------------------------------------------------------------ queries
+
+    def _start(self, spark: SparkSession) -> None:
+        order = self._order
+        if order.stats is not None and (wrong := live.check_regex(spark, order.errors)):
+            raise ArchiveError(f"--errors {order.errors} is no regular expression of Java: {wrong}")
+        self._archive = Archive(spark, order.root, order.spool_of)
+        self._compaction = Compaction(
+            spark, self._archive, most_files=order.most_files, file_bytes=order.file_bytes, is_binary=order.is_binary
+        )
+        schema = f"channel STRING, {SCHEMA.format('BINARY' if order.is_binary else 'STRING')}"
+
+        def archive() -> StreamingQuery:
+            with self._busy:
+                self._archive.reopen()
+                self._has_added = False
+            lines = self._read(spark, schema, "earliest", order.batch_bytes).where(fitting())
+            return self._write(lines, "archive", order.every, self._add)
+
+        self._queries["archive"] = KeptQuery("archive", archive, self._terminal.say)
+        if order.stats is None:
+            return
+        # What a recorder has of last week is not live. What this process has taken is, or was missed by a query that failed.
+        begin = "latest" if order.is_external and not order.is_once else "earliest"
+        every = max(1.0, min(order.window / 2, order.every))
+        publish, own = live.publisher(order.stats, self._terminal.say), order.stats.name
+
+        def stats() -> StreamingQuery:
+            # Without a limit: of a batch that ends early, later lines would be older than the ticks that it had.
+            read = self._read(spark, live.SCHEMA, begin).where(F.col("channel") != own)
+            return self._write(live.figures(read, f"{order.window:g} seconds", order.errors), "stats", every, publish)
+
+        self._queries["stats"] = KeptQuery("stats", stats, self._terminal.say)
+
+    def _read(self, spark: SparkSession, schema: str, begin: str, most_bytes: int | None = None) -> DataFrame:
+        order = self._order
+        options = {
+            "spoolLocation": str(order.spools),
+            "drain": "external",
+            "startingOffsets": begin,
+            # What is gone does not come back by stopping. The source says what it was.
+            "failOnDataLoss": str(order.fails_on_loss).lower(),
+        }
+        if order.pattern is not None:
+            options |= {"subscribePattern": order.pattern, "path": str(order.bus or order.spools)}
+        else:
+            options["subscribe"] = ",".join(map(str, order.channels))
+        if most_bytes is not None:
+            options["maxBytesPerTrigger"] = str(most_bytes)
+        source = named(f"futebus_archive_{next(self._sources)}")
+        spark.dataSource.register(source)
+        return spark.readStream.format(source.name()).schema(schema).options(**options).load()
+
+    def _write(self, rows: DataFrame, name: str, every: float, take: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        checkpoint = f"{self._order.root.rstrip('/')}/{HIDDEN}/checkpoint/{name}"
+        writer = rows.writeStream.queryName(name).option("checkpointLocation", checkpoint).foreachBatch(take)
+        if self._order.is_once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{every:g} seconds").start()
+
+    def _add(self, lines: DataFrame, batch: int) -> None:
+        with self._busy:
+            if self._stopping.is_set():
+                raise ArchiveError("stopping")
+            if self._has_added:
+                # The batch before is done, as Spark has written down; this one may come again. The first one may be such a one,
+                # and then the archive is further than Spark.
+                self._safe = self._archive.state.positions
+            if count := self._archive.add(lines):
+                self._archived += count
+                self._files += len(self._archive.state.moves)
+            self._has_added = True
+
+    # ------------------------------------------------------------------------------------------ work
+
+    def _work(self, spark: SparkSession) -> None:
+        compactor = threading.Thread(target=self._compact, daemon=True)
+        if not self._order.is_once:
+            compactor.start()
+        while not self._stopping.wait(TICK_SECONDS):
+            go_on = [query.look() for query in self._queries.values()]
+            if self._failure is not None:
+                raise self._failure
+            if not any(go_on):
+                break
+            self._forget()
+            self._terminal.status(self._words())
+        if self._order.is_once and not self._stopping.is_set():
+            self._compact_due()
+
+    def _compact(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._compact_due()
+            except FAILURES as error:
+                if not self._stopping.is_set():
+                    self._failure = error
+                return
+            self._stopping.wait(COMPACTION_SECONDS)
+
+    def _compact_due(self) -> None:
+        for hour in self._compaction.due(datetime.now(UTC)):
+            if self._stopping.is_set():
+                return
+            self._files -= self._compaction.compact(hour)
+
+    def _words(self) -> str:
+        now = time.monotonic()
+        self._rates.append((now, self._archived))
+        while now - self._rates[0][0] > RATE_SECONDS:
+            self._rates.popleft()
+        then, count = self._rates[0]
+        rate = (self._archived - count) / (now - then) if now > then else 0
+        archived, behind = counted(self._archived, "line", ","), counted(self._behind(), "line", ",")
+        return f"{archived} archived, {rate:,.0f}/s, {behind} behind, {counted(self._files, 'file', ',')}"
+
+    def _behind(self) -> int:
+        """How many lines are in the spools and not in the archive."""
+        total = 0
+        for name in self._recorded():
+            with contextlib.suppress(SpoolError, OSError):
+                spool = Spool(self._order.spool_of(name))
+                at = self._archive.state.positions.get(name)
+                total += spool.end - (at.line if at is not None and at.spool == spool.id else spool.begin)
+        return total
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def _end(self, spark: SparkSession) -> None:
+        """Ends the queries. It may take some seconds, and no longer: what is cut off comes again."""
+        self._stopping.set()
+        giving_up = threading.Timer(4 * STOP_SECONDS, os._exit, (0 if sys.exc_info()[0] is None else 1,))
+        giving_up.daemon = True
+        giving_up.start()
+        if self._busy.acquire(timeout=STOP_SECONDS):
+            self._busy.release()
+        self._terminal.is_closed = True
+        for query in self._queries.values():
+            with contextlib.suppress(*FAILURES):
+                query.stop()
+        if self._queries:
+            left = counted(self._behind(), "line", ",")
+            words = f"{counted(self._archived, 'line', ',')} archived, {counted(self._files, 'file', ',')}, {left} left"
+            self._terminal.status(words, is_last=True)
+        with contextlib.suppress(*FAILURES):
+            spark.stop()
+        self._terminal.is_closed = False
+        giving_up.cancel()
+
+
+def _begins(query: StreamingQuery | None) -> dict[str, int]:
+    """The lines from which on a query can ask for lines again, by channel."""
+    progress: Any = None if query is None else query.lastProgress
+    found: dict[str, int] = {}
+    for source in progress["sources"] if progress else ():
+        begin = source["startOffset"]
+        begin = json.loads(begin) if isinstance(begin, str) else begin
+        if isinstance(begin, dict):  # the ticks' is a number, and that of the very first batch is null
+            found |= {name: at["line"] for name, at in begin.items()}
+    return found

@@ -1,0 +1,1 @@
+"""A channel of a mounted bus, as a program sees it."""

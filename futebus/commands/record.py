@@ -1,0 +1,216 @@
+"""The command `futebus-record`: arguments and exit status. Imports the rest late, so that --help is instant."""
+
+import argparse
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import futebus
+from futebus.commands.arguments import FAILED, OK, UNITS, Parser, checked, fail, seconds, size
+from futebus.core.text import printable
+
+LEAST_SEGMENT_BYTES = 1 << 20
+"""The shortest segment that one read of a channel is sure to fit into."""
+
+SEGMENTS_KEPT = 8
+"""Of how many segments, at least, what --keep-bytes asks for consists: lines are removed by the segment."""
+
+DESCRIPTION = """\
+Records a channel of a futebus: takes every line that it gets into a spool, a directory on a disk, until it is ended by Ctrl-C
+or SIGTERM. It becomes the master of a U or S channel, so that nothing written there is lost; of an A or B channel it is a reader
+like others. Or shows what a spool has. See futebus-record(1)."""
+
+EPILOG = """\
+SIZE may end in K, M or G (1024 and its powers), AGE in s, m, h or d. PLACE is the number of a line (-100: the last hundred), an
+AGE, or a time such as 2026-11-21T12:00 (local time, unless Z or +01:00 follows).
+
+examples:
+  futebus-record /mnt/bus/U_jobs jobs                         record, and see that writers lose nothing
+  futebus-record --keep-bytes 10G /mnt/bus/B_log log          keep the newest 10 GiB
+  futebus-record --info jobs                                  a summary
+  futebus-record --print jobs --from 10m                      the lines of the last ten minutes
+  futebus-record --print jobs --follow | grep error           all of them, and those to come
+  futebus-record --print jobs --from -1000 > /mnt/bus/B_again the last thousand, said again"""
+
+RECORDS = ("master", "mode", "spool_mode", "keep_bytes", "keep_age", "segment_bytes", "sync", "quiet")
+"""The options that are for recording only."""
+
+PRINTS = ("begin", "end", "follow")
+
+
+def _segment_size(text: str) -> int:
+    length = size(text)
+    if not LEAST_SEGMENT_BYTES <= length <= 1 << 30:
+        raise ValueError(f"from 1M to 1G, not {text}")
+    return length
+
+
+def _sync(text: str) -> float | None:
+    return None if text == "none" else seconds(text)
+
+
+def _mode(text: str) -> int:
+    if not text or set(text) - set("01234567") or int(text, 8) > 0o777:
+        raise ValueError(f"not an octal mode such as 622: {text!r}")
+    return int(text, 8)
+
+
+def _spool_mode(text: str) -> int:
+    from futebus.spool.files import check_mode
+
+    mode = _mode(text)
+    check_mode(mode)
+    return mode
+
+
+def _place(text: str) -> Any:
+    """Reads where in a spool (a `show.Place`): a line, so long ago, or a moment, local time without a zone."""
+    import datetime
+
+    if text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal():
+        return int(text)
+    with contextlib.suppress(ValueError, OverflowError):
+        if text[-1:] in UNITS:
+            return datetime.timedelta(seconds=seconds(text))
+    with contextlib.suppress(ValueError, OverflowError):
+        return datetime.datetime.fromisoformat(text).astimezone()
+    raise ValueError(f"not an offset (1234, -100), an age (10m) or a time (2026-11-21T12:00:00): {text!r}")
+
+
+def parser() -> Parser:
+    """The command's arguments."""
+    made = Parser(
+        prog="futebus-record",
+        usage="futebus-record [OPTION...] CHANNEL SPOOL\n"
+        "       futebus-record --print SPOOL [--from PLACE] [--to PLACE] [--follow]\n"
+        "       futebus-record --info SPOOL",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    made.add_argument("paths", metavar="CHANNEL SPOOL", nargs="*", type=Path, help="a channel of a mounted bus, and a directory")
+    made.add_argument("-V", "--version", action="version", version=f"futebus-record {futebus.__version__}")
+    made.add_argument("-q", "--quiet", action="store_true", help="say only what goes wrong in the recorder itself")
+    what = made.add_argument_group("what to record")
+    role = what.add_mutually_exclusive_group()
+    role.add_argument("--master", action="store_true", dest="master", help="become the master of a U or S channel (the default)")
+    role.add_argument("--slave", action="store_false", dest="master", help="listen to what the master of a U or S channel says")
+    what.add_argument("--mode", metavar="OCTAL", type=checked(_mode), help="permissions of a channel that is created")
+    kept = made.add_argument_group("what to keep")
+    kept.add_argument("--keep-bytes", metavar="SIZE", type=checked(size), help="at least so many bytes of the newest lines")
+    kept.add_argument(
+        "--keep-age", metavar="AGE", type=checked(seconds), help="lines until they are so old, and up to twice as long"
+    )
+    kept.add_argument("--segment-bytes", metavar="SIZE", type=checked(_segment_size), help="length of the spool's files (64M)")
+    kept.add_argument(
+        "--spool-mode", metavar="OCTAL", type=checked(_spool_mode), help="permissions of a spool that is made (700)"
+    )
+    kept.add_argument("--sync", metavar="AGE", type=checked(_sync), help="how long lines may wait for the disk (1s; 0; none)")
+    shown = made.add_argument_group("what to show")
+    mode = shown.add_mutually_exclusive_group()
+    mode.add_argument("--print", metavar="SPOOL", dest="printed", type=Path, help="print a spool's lines")
+    mode.add_argument("--info", metavar="SPOOL", dest="described", type=Path, help="print a summary of a spool")
+    shown.add_argument("--from", metavar="PLACE", dest="begin", type=checked(_place), help="begin there")
+    shown.add_argument("--to", metavar="PLACE", dest="end", type=checked(_place), help="end before that")
+    shown.add_argument("-f", "--follow", action="store_true", help="go on and wait for new lines")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command.
+
+    Returns:
+        0 when it has ended as it was told, 1 if something went wrong, 2 for wrong arguments.
+    """
+    command = parser()
+    given = vars(command.parse_args(arguments))
+    shows = "printed" in given or "described" in given
+    paths = given.get("paths", [])
+    wrong = sorted(set(given) & {*(RECORDS if shows else PRINTS), *(PRINTS if "described" in given else ())})
+    if wrong:
+        what = "does not go with --print or --info" if shows and wrong[0] in RECORDS else "is for --print only"
+        command.error(f"{_option(wrong[0])} {what}")
+    if shows and paths:
+        command.error(f"one spool, please, and not {' '.join(map(str, paths))} too")
+    if not shows and len(paths) != 2:
+        command.error(f"a channel and a spool, please, and not {len(paths)} names")
+    if "end" in given and "follow" in given:
+        command.error("--to and --follow exclude each other")
+
+    from futebus.recorder.drain import ChannelError
+    from futebus.spool import SpoolError
+
+    try:
+        return _show(given) if shows else _record(given)
+    except (ChannelError, SpoolError) as error:
+        return fail("futebus-record", str(error))
+    except OSError as error:
+        return fail("futebus-record", f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror))
+
+
+def _option(name: str) -> str:
+    names = {"begin": "from", "end": "to", "master": "master or --slave"}
+    return "--" + names.get(name, name).replace("_", "-")
+
+
+def _show(given: dict[str, Any]) -> int:
+    from futebus.recorder.show import replay, summary
+
+    # Ended as cat(1) is by a closed pipe and by Ctrl-C: without a word.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if "described" in given:
+        sys.stdout.write(summary(given["described"]))
+        sys.stdout.flush()
+    else:
+        replay(given["printed"], given.get("begin"), given.get("end"), "follow" in given)
+    return OK
+
+
+def _record(given: dict[str, Any]) -> int:
+    from futebus.host.service import ServiceManager
+    from futebus.recorder.holder import Holder, RecordError
+    from futebus.recorder.worker import Recording
+    from futebus.spool import OWN_MODE
+    from futebus.spool.layout import SEGMENT_BYTES
+
+    channel, spool = (path.absolute() for path in given["paths"])
+    keep_bytes = given.get("keep_bytes")
+    segment_bytes = (
+        SEGMENT_BYTES if keep_bytes is None else max(min(SEGMENT_BYTES, keep_bytes // SEGMENTS_KEPT), LEAST_SEGMENT_BYTES)
+    )
+    recording = Recording(
+        channel=channel,
+        spool=spool,
+        is_master=given.get("master", channel.name[:1] in ("U", "S")),
+        mode=given.get("mode"),
+        segment_bytes=given.get("segment_bytes", segment_bytes),
+        keep_bytes=keep_bytes,
+        keep_age=given.get("keep_age"),
+        sync=given.get("sync", 1.0),
+        spool_mode=given.get("spool_mode", OWN_MODE),
+    )
+
+    def say(words: str) -> None:
+        if "quiet" not in given:
+            _say(words)
+
+    try:
+        Holder(recording, say, _say, ServiceManager()).run()
+    except RecordError:
+        return FAILED
+    return OK
+
+
+def _say(words: str) -> None:
+    with contextlib.suppress(OSError):  # that nobody listens any more is no reason to stop
+        print(f"futebus-record: {printable(words)}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

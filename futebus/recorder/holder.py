@@ -1,0 +1,282 @@
+"""Records a channel with two processes: one that holds the channel, and one that takes what it says into the spool.
+
+The one rule: what the bus has accepted waits at the open file description of the channel, and both processes have that. So either
+may die at any moment, and nothing is lost: the holder starts another drain, and a drain without a holder becomes one.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+import zlib
+
+from ..host.service import ServiceManager
+from ..host.signals import ending_signals
+from ..spool import Spool, SpoolError, SpoolLock
+from .drain import Say, check_channel, join
+from .worker import DONE, ENDED, FAILED, FATAL, FINISH, ORPHANED, Draining, Held, Recording, open_spool
+
+END_SECONDS = 2.0
+"""How long, at the end, the drain is waited for before it is killed."""
+
+LIVES_SECONDS = 1.0
+"""A drain that dies is started again at once if it has lived for so long, or has taken lines; otherwise, the second time, after a
+pause."""
+
+PAUSE_SECONDS = (0.05, 5.0)
+"""How long that pause is at first, and at most: it is doubled each time."""
+
+DOUBLINGS = 64
+"""After so many, it has got as long as it gets."""
+
+
+class RecordError(Exception):
+    """Why it cannot go on; the drain has said it."""
+
+
+class Holder:
+    """Holds the channel, and sees to it that it is drained.
+
+    Args:
+        recording: what to record.
+        say: is told, in one sentence, what somebody should know.
+        complain: the same, of errors.
+        manager: the service manager. It holds the channel too, while the service is restarted.
+
+    Raises:
+        ChannelError: no channel has that name.
+    """
+
+    def __init__(self, recording: Recording, say: Say, complain: Say, manager: ServiceManager) -> None:
+        check_channel(recording.channel, recording.is_master)
+        self._recording, self._say, self._complain, self._manager = recording, say, complain, manager
+        self._held: Held | None = None
+        self._ending: int | None = None
+        """The signal that ends it."""
+        self._deadline: float | None = None
+        self._is_late = False
+        """Whether the drain had to be killed at the deadline."""
+        self._brief_lives = 0
+        self._signals = ending_signals()
+
+    def run(self) -> None:
+        """Records until a signal (SIGTERM, SIGINT, SIGHUP) ends it.
+
+        Raises:
+            ChannelError: the channel is refused for good.
+            RecordError: the drain gave up.
+            SpoolError, OSError: the spool cannot be written.
+        """
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGCHLD})
+        self._lock = SpoolLock(self._recording.spool, self._recording.channel.name, mode=self._recording.spool_mode)
+        try:
+            self._adopt()
+            self._record()
+        finally:
+            self._manager.tell("STOPPING=1")
+            self._lock.close()
+
+    def _record(self) -> None:
+        channel = self._recording.channel
+        left: float | None = None
+        while self._ending is None:
+            if self._held is None:
+                self._held = self._open(left)
+                if self._held is None:
+                    return
+            if left is None:
+                self._say(f"recording {channel} into {self._recording.spool}")
+            self._manager.tell("READY=1", f"STATUS=Recording {channel}")
+            if self._keep_drained() == ENDED:
+                self._close()
+            left = time.monotonic()
+
+    # ------------------------------------------------------------------------------------------ the channel
+
+    def _open(self, left: float | None) -> Held | None:
+        """Opens the channel as soon as that is possible. None if it is to end first."""
+        recording = self._recording
+        spool = open_spool(recording, self._lock, is_continued=False, say=self._say, wait=self._wait)
+        if spool is None:
+            return None
+        spool.close()
+        for words in spool.damage:
+            self._say(words)
+        if spool.torn:
+            self._say(f"{spool.path}: {spool.torn} bytes were cut off, of a line whose end never came")
+
+        def say(words: str) -> None:
+            self._manager.tell(f"STATUS={words}")
+            self._say(words)
+
+        descriptor = join(recording.channel, recording.is_master, recording.mode, say=say, wait=self._wait, left=left)
+        if descriptor is None:
+            return None
+        # The name carries all that a later process must know.
+        held = Held(descriptor, spool.lost, f"{self._prefix}-{spool.lost}")
+        self._manager.keep(held.name, descriptor)
+        return held
+
+    def _close(self) -> None:
+        if self._held is not None:
+            self._manager.drop(self._held.name)
+            os.close(self._held.descriptor)
+            self._held = None
+
+    @property
+    def _prefix(self) -> str:
+        """Which channel it is, in the names that the service manager keeps descriptors under."""
+        known_as = f"{'.' * self._recording.is_master}{self._recording.channel}"
+        return f"channel-{zlib.crc32(os.fsencode(known_as)):08x}"
+
+    def _adopt(self) -> None:
+        """Takes over the channel from the process before, if the service manager has kept it. Anything else is closed."""
+        for name, descriptor in self._manager.kept():
+            # Earlier versions put the number of a process in front of that of the lines.
+            found = re.fullmatch(rf"{self._prefix}(?:-[0-9]+)?-([0-9]+)", name)
+            if self._held is None and found:
+                os.set_blocking(descriptor, False)
+                self._held = Held(descriptor, int(found[1]), name)
+            else:
+                os.close(descriptor)
+                if self._held is None or name != self._held.name:
+                    self._manager.drop(name)
+
+    # ------------------------------------------------------------------------------------------ the drain
+
+    def _keep_drained(self) -> int:
+        """Has the channel drained. Returns how that ended: `ENDED` with the channel, or as it was told."""
+        assert self._held is not None
+        while True:
+            listens, control = os.pipe2(os.O_CLOEXEC)
+            started, before = time.monotonic(), self._end_of_spool()
+            child = os.fork()
+            if not child:
+                os.close(control)
+                self._drain(self._held, listens)
+                # The holder is dead. This process is the holder now.
+                os.close(listens)
+                self._lock.sign()
+                if self._ending is None:
+                    self._say(f"the process that held {self._recording.channel} is gone; {os.getpid()} holds it now")
+                else:
+                    self._take_name()
+                continue
+            os.close(listens)
+            outcome = self._watch(child, control)
+            os.close(control)
+            if outcome == FATAL:
+                raise RecordError
+            if outcome == ENDED or (self._ending is not None and (outcome == DONE or self._is_late)):
+                return outcome
+            self._say(f"the drain (process {child}) {_how(outcome)}, which loses nothing; the next one goes on")
+            is_idle = time.monotonic() - started < LIVES_SECONDS and self._end_of_spool() == before
+            self._brief_lives = self._brief_lives + 1 if is_idle else 0
+            if self._ending is not None:
+                time.sleep(PAUSE_SECONDS[0])
+            elif self._brief_lives > 1 and not self._wait(pause_after(self._brief_lives)):
+                self._take_name()
+
+    def _end_of_spool(self) -> int:
+        try:
+            return Spool(self._recording.spool).end
+        except (SpoolError, OSError):
+            return 0  # the drain will say what is wrong
+
+    def _drain(self, held: Held, control: int) -> None:
+        """Is the drain, in its process. Returns only when the holder has died."""
+        outcome = FAILED
+        try:
+            draining = Draining(self._recording, held, self._lock, control, self._say)
+            outcome = draining.run(self._signals)
+            if outcome == ORPHANED:
+                self._ending = draining.signal
+                return
+        except SpoolError as error:
+            self._complain(str(error))
+            outcome = FATAL
+        except OSError as error:
+            self._complain(f"{self._recording.spool}: {error.strerror}")
+        except BaseException:
+            for line in traceback.format_exc().splitlines():
+                self._complain(line)
+        finally:
+            if outcome != ORPHANED:
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stderr.flush()
+                os._exit(outcome)
+
+    def _watch(self, child: int, control: int) -> int:
+        """Waits for the drain's end. Returns its exit status, or the signal that killed it, negative."""
+        if self._ending is not None:
+            self._tell_to_finish(control)
+        while True:
+            left = None if self._deadline is None else self._deadline - time.monotonic()
+            number = self._signal({*self._signals, signal.SIGCHLD}, left)
+            if number == signal.SIGCHLD:
+                pid, status = os.waitpid(child, os.WNOHANG)
+                if pid:
+                    return os.waitstatus_to_exitcode(status)
+            elif self._ending is None:
+                self._ending = number
+                self._take_name()
+                self._tell_to_finish(control)
+            else:
+                # It is late, or somebody is impatient.
+                self._is_late = True
+                self._say(f"{self._recording.channel}: ended before everything that was queued was taken")
+                os.kill(child, signal.SIGKILL)
+                return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def _tell_to_finish(self, control: int) -> None:
+        if self._deadline is None:
+            self._deadline = time.monotonic() + END_SECONDS
+        with contextlib.suppress(BrokenPipeError):  # then it is dead, and SIGCHLD is here or near
+            os.write(control, FINISH)
+
+    def _take_name(self) -> None:
+        """Lets nobody else open the channel of a master that ends.
+
+        Under a service manager, SIGTERM is no end: what starts the service again finds the channel as it is.
+        """
+        if self._held is None or not self._recording.is_master or (self._manager and self._ending == signal.SIGTERM):
+            return
+        with contextlib.suppress(OSError):
+            channel = self._recording.channel
+            if channel.stat().st_ino == os.fstat(self._held.descriptor).st_ino:
+                channel.unlink()
+        self._manager.drop(self._held.name)
+
+    # ------------------------------------------------------------------------------------------ waiting
+
+    def _wait(self, seconds: float) -> bool:
+        """Waits for so long, or for a signal to end. Returns whether to go on."""
+        self._ending = self._signal(self._signals, seconds)
+        return self._ending is None
+
+    def _signal(self, numbers: set[signal.Signals], seconds: float | None) -> int | None:
+        if seconds is None:
+            return signal.sigwaitinfo(numbers).si_signo
+        found = signal.sigtimedwait(numbers, max(seconds, 0))
+        return None if found is None else found.si_signo
+
+
+def pause_after(brief_lives: int) -> float:
+    """How long to wait, in seconds, before the next drain is started. A disk may be read-only for a night, or for a year."""
+    least, most = PAUSE_SECONDS
+    doublings = max(brief_lives - 2, 0)
+    # A float has no room for two to the power of a night's lives.
+    return min(least * 2.0**doublings, most) if doublings < DOUBLINGS else most
+
+
+def _how(outcome: int) -> str:
+    if outcome >= 0:
+        return "failed"
+    try:
+        return f"was killed by {signal.Signals(-outcome).name}"
+    except ValueError:
+        return f"was killed by signal {-outcome}"

@@ -1,0 +1,128 @@
+"""What `futebus-record` shows of a spool: its lines, and a summary. It needs no bus and no lock."""
+
+import contextlib
+import datetime
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..core.text import printable
+from ..core.text import size as readable_size
+from ..spool import LinesGone, Spool
+from ..spool.layout import Segment, segment_firsts
+
+BLOCK_BYTES = 128 << 10
+"""How much is written at once, in whole lines: a bus takes a write line by line, and others want their turn."""
+
+FOLLOW_SECONDS = 0.02
+"""How often it is looked for new lines."""
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+Place = int | datetime.datetime | datetime.timedelta
+"""The offset of a line (below 0: from the end), a moment, or how long ago."""
+
+
+def offset_of(spool: Spool, place: Place) -> int:
+    """The offset of the first line at a place. Before the begin there may be an offset, but no moment."""
+    if isinstance(place, int):
+        return place if place >= 0 else max(spool.end + place, spool.begin)
+    moment = datetime.datetime.now(datetime.UTC) - place if isinstance(place, datetime.timedelta) else place
+    return spool.offset_at((moment - EPOCH) // datetime.timedelta(microseconds=1) * 1000)
+
+
+def replay(path: Path, begin: Place | None, end: Place | None, follows: bool) -> None:
+    """Writes lines to standard output.
+
+    Args:
+        path: the spool.
+        begin: where to begin; None: with the first line that there is.
+        end: where to end; None: with the last one.
+        follows: whether to go on, and wait for new lines.
+
+    Raises:
+        SpoolError: there is no such spool, or the lines are not there.
+        OSError: standard output cannot be written.
+    """
+    spool = Spool(path)
+    at = spool.begin if begin is None else offset_of(spool, begin)
+    stop = spool.end if end is None else offset_of(spool, end)
+    if not spool.begin <= at <= spool.end:
+        raise LinesGone(f"{path} has the lines {spool.begin} to {spool.end}, and not {at}")
+    if stop > spool.end:
+        raise LinesGone(f"{path} ends at line {spool.end}, before {stop}")
+    while True:
+        for piece in spool.pieces(at, stop, 8 * BLOCK_BYTES):
+            for block in blocks(piece.read()):
+                write(sys.stdout.fileno(), block)
+        if not follows:
+            return
+        at = max(at, stop)
+        while (stop := spool.end) <= at:
+            time.sleep(FOLLOW_SECONDS)
+
+
+def blocks(data: bytes) -> Iterator[memoryview]:
+    """Cuts lines into blocks of at most `BLOCK_BYTES`, each of whole lines. A line that is longer is a block."""
+    view, at = memoryview(data), 0
+    while at < len(data):
+        stop = data.rfind(b"\n", at, at + BLOCK_BYTES) + 1 or data.find(b"\n", at) + 1 or len(data)
+        yield view[at:stop]
+        at = stop
+
+
+def write(descriptor: int, data: memoryview) -> None:
+    """Writes all of it, however many calls it takes: a channel accepts what it has room for."""
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            poller = select.poll()
+            poller.register(descriptor, select.POLLOUT)
+            poller.poll()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def summary(path: Path) -> str:
+    """A spool in some lines, for people.
+
+    Raises:
+        SpoolError: there is no such spool.
+    """
+    spool = Spool(path)
+    last = spool.last
+    segments = []
+    for first in segment_firsts(path):
+        with contextlib.suppress(LinesGone):  # retention is at work
+            segments.append(Segment(path, first))
+    segments = [segment for segment in segments if len(segment)]
+    begin = segments[0].first if segments else last.line
+    first_time = next((segment[1].time for segment in segments if segment[-1].byte), None)
+    lines = sum(segment[-1].byte for segment in segments)
+    disk = sum(_disk_use(file) for file in path.iterdir())
+    rows = {
+        "channel": printable(spool.channel),
+        "identity": spool.id,
+        "lines": f"{last.line - begin}, from {begin} up to {last.line}",
+        "bytes": f"{lines} ({readable_size(lines)}), {readable_size(disk)} on the disk in {len(segments)} segments",
+        "first": "-" if first_time is None else _moment(first_time),
+        "last": "-" if first_time is None else _moment(last.time),
+        "lost": f"{last.lost}, that came faster than they could be taken" if last.lost else "none that is known",
+    }
+    return "".join(f"{name:<10}{value}\n" for name, value in rows.items())
+
+
+def _disk_use(file: Path) -> int:
+    try:
+        return file.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
+def _moment(nanoseconds: int) -> str:
+    return datetime.datetime.fromtimestamp(nanoseconds / 1e9).astimezone().isoformat(" ", "seconds")

@@ -1,0 +1,1 @@
+"""Rows as lines on channels: what Spark writes."""

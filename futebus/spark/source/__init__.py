@@ -1,0 +1,1 @@
+"""Channels as rows: what Spark reads."""

@@ -1,0 +1,160 @@
+"""The channels that a pattern matches: taken up as they come, and given back as they go.
+
+The one rule: nobody has asked for any one of them by name, so none of them can fail a query. One that cannot be had is left out,
+and that is said once.
+"""
+
+import re
+import resource
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ...core.kinds import KINDS
+from ...recorder.drain import BusAway, ChannelError, Say
+from ..options import QueryError
+from .drained import Drained
+
+_LETTERS = tuple(letter.decode() for letter in KINDS)
+
+RETRY_SECONDS = (1.0, 60.0)
+"""How soon, and later how seldom, what was left out is tried again."""
+
+MOST_SAID = 100
+"""How many names are said. Anybody who may use a bus can make many."""
+
+FILES_EACH = 8
+"""How many open files a channel that is drained needs, at most."""
+
+FILES_SPARE = 128
+"""How many are left to Python and Spark."""
+
+
+def unfit(name: str) -> str | None:
+    """Why a channel of this name is nothing for Spark; None if it is."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "its name is no UTF-8, and Spark has no other text"
+    return None
+
+
+def channels_of(bus: Path, pattern: re.Pattern[str]) -> list[str] | None:
+    """The names of the channels that a pattern matches, in order; None if no bus is mounted there."""
+    try:
+        names = sorted(entry.name for entry in bus.iterdir() if entry.name.startswith(_LETTERS) and pattern.fullmatch(entry.name))
+        return names if (bus / "_stat").exists() else None
+    except OSError:
+        return None
+
+
+class LeftOut:
+    """What a pattern matches and cannot be had.
+
+    Args:
+        say: is told each name once, and why.
+    """
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._tries: dict[str, tuple[int, float]] = {}
+        """How often each was tried, and when it is tried again."""
+        self._said: set[str] = set()
+
+    def is_due(self, name: str) -> bool:
+        """Whether it is time to try this one, again or for the first time."""
+        return name not in self._tries or self._tries[name][1] <= time.monotonic()
+
+    def note(self, name: str, why: str, *, may_pass: bool = False) -> None:
+        """Notes that one could not be had.
+
+        Args:
+            name: which one.
+            why: in one sentence that names it.
+            may_pass: whether it is worth a word only if it is still so when it is tried again.
+        """
+        tries = self._tries[name][0] + 1 if name in self._tries else 1
+        soonest, latest = RETRY_SECONDS
+        self._tries[name] = (tries, time.monotonic() + min(soonest * 2.0 ** min(tries - 1, 16), latest))
+        if name in self._said or len(self._said) > MOST_SAID or (may_pass and tries == 1):
+            return
+        self._said.add(name)
+        self._say(f"{why}; it is left out" if len(self._said) <= MOST_SAID else "more are left out; they are not named")
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forgets all but these: the others are not there any more, or could be had."""
+        self._tries = {name: self._tries[name] for name in names if name in self._tries}
+
+
+class Found:
+    """The channels of a bus that a pattern matches.
+
+    Args:
+        bus: where it is mounted.
+        pattern: matches whole names.
+        drained: those that are drained, by name. They are added to and taken from it.
+        take: opens the spool and the channel of a name, and returns what drains it.
+        unfit: tells why a name cannot be had, None if it can.
+        say: is told what somebody should know.
+    """
+
+    def __init__(
+        self,
+        bus: Path,
+        pattern: re.Pattern[str],
+        drained: dict[str, Drained],
+        *,
+        take: Callable[[str], Drained],
+        unfit: Callable[[str], str | None] = unfit,
+        say: Say,
+    ) -> None:
+        self._bus, self._pattern, self._drained, self._take, self._unfit, self._say = bus, pattern, drained, take, unfit, say
+        self._left_out = LeftOut(say)
+        self._has_bus: bool | None = None
+        self._most = max((resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_SPARE) // FILES_EACH, 1)
+
+    def look(self) -> None:
+        """Gives back what has gone, and takes up what has come.
+
+        Raises:
+            QueryError: there is no bus, and there never was.
+            SpoolError: a spool belongs to somebody else.
+        """
+        for name, drained in list(self._drained.items()):
+            if drained.has_ended:
+                drained.stop()
+                del self._drained[name]
+        names = channels_of(self._bus, self._pattern)
+        if names is None:
+            if self._has_bus is None:
+                raise QueryError(f"no bus is mounted on {self._bus}")
+            if self._has_bus:
+                self._say(f"no bus is mounted on {self._bus}; waiting")
+            self._has_bus = False
+            return
+        if self._has_bus is False:
+            self._say(f"{self._bus}: the bus is back")
+        self._has_bus = True
+        self._left_out.keep(name for name in names if name not in self._drained)
+        for name in names:
+            if name not in self._drained and self._left_out.is_due(name):
+                self._try(name)
+
+    def _try(self, name: str) -> None:
+        channel = self._bus / name
+        if why := self._unfit(name):
+            self._left_out.note(name, f"{channel}: {why}")
+            return
+        if len(self._drained) >= self._most:
+            self._left_out.note(name, f"{channel}: more than {self._most} channels need more open files (ulimit -n)")
+            return
+        try:
+            self._drained[name] = self._take(name)
+        except ChannelError as error:
+            self._left_out.note(name, str(error))
+        except BusAway as error:
+            self._left_out.note(name, str(error), may_pass=True)
+        except OSError as error:
+            self._left_out.note(name, f"{channel} cannot be recorded: {error.strerror}")
+        except RuntimeError as error:  # of QueryErrors, and of threads that cannot be started
+            self._left_out.note(name, f"{channel}: {error}")

@@ -1,0 +1,235 @@
+"""The drains of a query: one thread for each channel, in the process that Spark runs for the query's source.
+
+The one rule: this process alone holds the channel and the spool's lock, so both are free the moment it ends, however it ends.
+"""
+
+import os
+import shutil
+import threading
+import time
+import uuid
+from pathlib import Path
+
+from ...recorder.drain import Drain, open_channel
+from ...spool import Spool, SpoolError, SpoolInUse, SpoolLock, SpoolWriter
+from ..options import QueryError
+from ..telling import say
+
+PATIENCE = 10.0
+"""How long, in seconds, the process of the same query before this one may take to go away, and a channel to be joined."""
+
+
+class Drained:
+    """One channel that is being drained into its spool, from `start` on.
+
+    Args:
+        channel: the file, in the directory where the bus is mounted.
+        directory: the spool.
+        is_master: whether to become the master of the channel.
+        news: is notified when there are new lines.
+        is_found: whether it was found there, and nobody has asked for it by name. Then it is not created, and when it has gone it
+            is not waited for.
+
+    Raises:
+        QueryError, SpoolError, ChannelError: it cannot be.
+        BusAway: it was found, and has gone.
+        OSError: the spool cannot be written.
+    """
+
+    def __init__(
+        self, channel: Path, directory: Path, is_master: bool, news: threading.Condition, *, is_found: bool = False
+    ) -> None:
+        self.channel = channel
+        self._is_master = is_master
+        self._news = news
+        self._said = ""
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._descriptor: int | None = None
+        if is_found:
+            self._descriptor = open_channel(channel, is_master, creates=False)
+        else:
+            self._check_bus()
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = _open(directory, channel.name)
+        except BaseException:
+            self._leave()
+            raise
+        self.spool_id = Spool(directory).id
+        self.begin = self._writer.end
+        """The offset of the first line that is heard by this drain."""
+        try:
+            self._drain = Drain(
+                channel,
+                self._writer,
+                is_master=is_master,
+                say=self._say,
+                on_lines=self._notify,
+                descriptor=self._descriptor,
+                tells_end=not is_found,
+            )
+        except BaseException:
+            self._writer.close()
+            self._leave()
+            raise
+        self._thread = threading.Thread(target=self._run, name=f"drain {channel.name}", daemon=True)
+
+    def start(self) -> None:
+        """Opens the channel, and takes from then on what it says.
+
+        Raises:
+            QueryError: that cannot be.
+        """
+        self._thread.start()
+        try:
+            self._wait_until_joined()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the channel was found and has gone, and all of it is in the spool."""
+        return self._descriptor is not None and self.is_started and not self._thread.is_alive() and self._failure is None
+
+    @property
+    def is_started(self) -> bool:
+        """Whether `start` was called."""
+        return self._thread.ident is not None
+
+    def _check_bus(self) -> None:
+        """What will not change by waiting is said at once."""
+        if not (self.channel.parent / "_stat").exists():
+            raise QueryError(f"no bus is mounted on {self.channel.parent}")
+        if self.channel.name[0] in "US" and not self._is_master and not self.channel.exists():
+            raise QueryError(f"{self.channel} has no master; the option master=true makes the query become it")
+
+    def _run(self) -> None:
+        try:
+            self._drain.run()
+        except BaseException as error:
+            self._failure = error
+            self._notify()
+
+    def _say(self, words: str) -> None:
+        self._said = words
+        say(words)
+
+    def _notify(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def _wait_until_joined(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not self._drain.is_joined and self._descriptor is None:
+            self.check()
+            if time.monotonic() > deadline:
+                raise QueryError(self._said.removesuffix("; waiting") or f"{self.channel} cannot be opened")
+            time.sleep(0.005)
+
+    def check(self) -> None:
+        """Raises what has ended the drain, if something has."""
+        if self._failure is not None:
+            raise QueryError(str(self._failure)) from self._failure
+
+    def wait_until_idle(self, seconds: float) -> None:
+        """Waits until all that the bus had is in the spool, or for so long."""
+        deadline = time.monotonic() + seconds
+        while not self._drain.is_idle and not self.has_ended and time.monotonic() < deadline:
+            self.check()
+            time.sleep(0.005)
+
+    def forget(self, offset: int) -> None:
+        """Lines before `offset` are no longer needed."""
+        self._writer.retain(offset=offset)
+
+    def stop(self) -> None:
+        """Ends the drain; what it has taken is in the spool."""
+        self._drain.stop()
+        if self.is_started:
+            self._thread.join(PATIENCE)
+        if not self._thread.is_alive() and not self._is_closed:
+            self._is_closed = True
+            self._drain.close()
+            self._writer.close()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leaves a channel that was found."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _open(directory: Path, channel: str) -> SpoolWriter:
+    """Opens a spool that the process before may not have let go of yet."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return SpoolWriter(directory, channel)
+        except SpoolInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+EMPTIED_BYTES = 1 << 20
+"""How long the segment is, for a moment, that an emptied spool ends with."""
+
+_REMOVED = ".removed-"
+"""How the directory of a spool is called while it is removed."""
+
+
+def empty(directory: Path, channel: str, offset: int, spool_id: str) -> bool:
+    """Takes the last lines from the spool of a channel that has gone.
+
+    If the channel comes again, the spool goes on at the same offset.
+
+    Args:
+        directory: the spool.
+        channel: the name of the channel.
+        offset: lines before it are no longer needed.
+        spool_id: the identity of the spool that it belongs to.
+
+    Returns:
+        Whether the spool has no lines.
+    """
+    try:
+        spool = Spool(directory)
+        if spool.id != spool_id:
+            return False
+        if spool.begin < spool.end <= offset:
+            with SpoolWriter(directory, channel, first_segment_bytes=EMPTIED_BYTES) as writer:
+                if writer.end <= offset:
+                    writer.retain(age=0)
+        return spool.begin == spool.end
+    except (SpoolError, OSError):
+        return False  # somebody has it
+
+
+def remove(directory: Path, channel: str) -> None:
+    """Removes a spool without lines that nothing refers to any more."""
+    if not directory.exists():
+        return  # somebody else was quicker, and SpoolLock would make a new one
+    try:
+        lock = SpoolLock(directory, channel)
+    except (SpoolError, OSError):
+        return
+    try:
+        spool = Spool(directory)
+        if spool.begin == spool.end:
+            # Whoever comes now begins a new one.
+            gone = directory.with_name(f"{_REMOVED}{uuid.uuid4().hex}")
+            directory.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+    except (SpoolError, OSError):
+        pass
+    finally:
+        lock.close()
+
+
+def remove_rest(location: Path) -> None:
+    """Removes what a process that was killed has left of `remove`."""
+    for gone in location.glob(f"{_REMOVED}*"):
+        shutil.rmtree(gone, ignore_errors=True)

@@ -1,0 +1,417 @@
+"""`futebus-archive` itself, in processes of its own that are killed."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from futebus.archive import batches as archive_batches
+from futebus.archive import figures as live
+from futebus.archive.terminal import Terminal
+from futebus.commands import archive
+from futebus.core.text import printable
+from futebus.spool import SpoolWriter
+
+from ..conftest import Start
+from ..helpers.collectors import Collect
+from ..helpers.mounts import Mount, Mounting
+from ..helpers.waiting import until
+from .archives import read, table
+
+COMMAND = [sys.executable, "-m", "futebus.commands.archive"]
+QUICK = ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "--master", "local[2]"]
+
+SLOW = 200.0
+"""Seconds that a Spark may take to start on a machine that has much to do."""
+
+
+def archived(root: Path) -> int:
+    """How many lines an archive has."""
+    return table(root).num_rows if list(root.glob("channel=*")) else 0
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    """Kills a command and what it has started, at once."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+# ---------------------------------------------------------------------------------------------- on a bus
+
+
+def say(bus: Mount, round_: int) -> list[tuple[str, str]]:
+    """Says something on three channels. Returns channel and text of each line."""
+    log = [f"round {round_} line {number}" + " ERROR" * (number % 10 == 0) for number in range(50)]
+    jobs = [f"round {round_} job {number}" for number in range(3)]
+    (bus / "B_log").write_text("".join(f"{line}\n" for line in log))
+    (bus / "U_jobs").write_text("".join(f"{line}\n" for line in jobs))
+    chat = [f"round {round_} hi {number}" for number in range(4)]
+    (bus / "A_chat").write_text("".join(f"{{*}}{line}\n" for line in chat[:3]))
+    (bus / "A_chat").write_text(f"{{*}}{chat[3]}\n")
+    return [(name, line) for name, said in (("A_chat", chat), ("B_log", log), ("U_jobs", jobs)) for line in said]
+
+
+def figures(lines: list[str]) -> dict[tuple[str, str], dict[str, str]]:
+    """What the lines of --stats say, by window and channel. The last one counts."""
+    rows = [dict(word.split("=", 1) for word in line.split(" ")) for line in lines]
+    return {(row["window"], row["channel"]): row for row in rows}
+
+
+@pytest.mark.timeout(300)
+def test_what_channels_say_is_archived_and_counted_although_it_is_killed(
+    mounting: Mounting, place: Path, start: Start, collect: Collect
+) -> None:
+    bus = mounting(patience=280.0)
+    stats = collect(bus / "B_stats")
+    channels = [bus / "B_log", bus / "U_jobs", bus / "A_chat"]
+    command = [*COMMAND, *QUICK, "--every", "1s", "--window", "2s", "--stats", bus / "B_stats", *channels, place / "archive"]
+    said: list[tuple[str, str]] = []
+
+    def begun(round_: int) -> "subprocess.Popen[str]":
+        process = start(*command)
+        for channel in channels:
+            bus.wait_for_clients(1, channel.name)
+        said.extend(say(bus, round_))
+        until(lambda: process.poll() is not None or archived(place / "archive") >= len(said), "archived", SLOW)
+        assert process.poll() is None, process.communicate()
+        return process
+
+    kill(begun(1))
+    process = begun(2)
+
+    def counted() -> Counter[str]:
+        total: Counter[str] = Counter()
+        for (_, channel), row in figures(stats.data.decode().splitlines()).items():
+            total[channel] += int(row["lines"])
+        return total
+
+    expected = Counter(name for name, _ in said)
+    until(lambda: counted() == expected, f"{expected} in the figures", SLOW)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=20)[1].splitlines()[-1].endswith(", 0 lines left")
+    assert process.returncode == 0
+
+    lines = read(place / "archive")
+    assert sorted((line.channel, line.value) for line in lines) == sorted(said)
+    for name in ("B_log", "U_jobs"):
+        assert [line.value for line in lines if line.channel == name] == [text for channel, text in said if channel == name]
+    senders = Counter(line.address for line in lines if line.channel == "A_chat")
+    assert sorted(senders.values()) == [1, 1, 3, 3]
+
+    rows = figures(stats.data.decode().splitlines())
+    log = [row for (_, channel), row in rows.items() if channel == "B_log"]
+    assert sum(int(row["bytes"]) for row in log) == sum(len(text) + 1 for name, text in said if name == "B_log")
+    assert sum(int(row["errors"]) for row in log) == 10
+    assert all(float(row["error_rate"]) == round(int(row["errors"]) / int(row["lines"]), 4) for row in log)
+    assert all(row["seconds"] == "2" and float(row["lines/s"]) == int(row["lines"]) / 2 for row in log)
+    tops = [row["top"].split(",") for (_, channel), row in rows.items() if channel == "A_chat"]
+    total: Counter[str] = Counter()
+    for sender, _, count in (word.partition(":") for top in tops for word in top):
+        total[sender] += int(count)
+    assert total == senders
+    assert not any("top" in row for row in log)
+
+
+def runners(session: int) -> list[int]:
+    """The processes that Spark runs for the sources of the queries of a command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if entry.name.isdecimal() and b"source_runner" in (entry / "cmdline").read_bytes():
+                state, _, group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+                if state != "Z" and int(group) == session:
+                    found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.timeout(400)
+def test_a_query_whose_process_is_killed_goes_on(mounting: Mounting, place: Path, start: Start) -> None:
+    bus = mounting(patience=380.0)
+    root = place / "archive"
+    with (place / "words").open("w") as words:
+        process = start(*COMMAND, *QUICK, "--every", "0.5s", bus / "U_jobs", root, stderr=words)
+    bus.wait_for_clients(1, "U_jobs", role="master")
+    for number in range(3):
+        (bus / "U_jobs").write_text(f"job {number}\n")
+        until(lambda: process.poll() is not None or archived(root) == number + 1, "archived", SLOW)  # noqa: B023
+        assert process.poll() is None, (place / "words").read_text()
+        for runner in until(lambda: runners(process.pid), "it has a process", SLOW):
+            os.kill(runner, signal.SIGKILL)
+    said = (place / "words").read_text()
+    until(lambda: process.poll() is not None or runners(process.pid), "it is started again", SLOW)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0, said
+    assert said.count("the query archive has failed, and is started again in 1 s: ") >= 2
+    assert [line.value for line in read(root)] == [f"job {number}" for number in range(3)]
+
+
+ODD = ["B_a b ", "B_new\nline", "B_\x1b[2J", "B_wörld", "B_%41,x=1:2", "B_\\", "B_'\"*?[]{}", "B_" + "n" * 245, "A_chat"]
+UNFIT = {
+    os.fsdecode(b"B_\xff"): "its name is no UTF-8, and Spark has no other text",
+    "B_" + "n" * 246: "its name is too long for a directory (256 bytes)",
+    "B_" + "*" * 83: "its name is too long for a directory (259 bytes)",
+}
+
+
+@pytest.mark.timeout(400)
+def test_all_that_a_pattern_matches_is_archived_whatever_it_is_called(mounting: Mounting, place: Path, start: Start) -> None:
+    bus = mounting(patience=380.0)
+    for name in [*ODD, *UNFIT]:
+        bus.touch(name)
+    root = place / "archive"
+    with (place / "words").open("wb") as stream:
+        process = start(*COMMAND, *QUICK, "--every", "0.5s", "--pattern", "(?s)[ABU]_.*", bus.path, root, stderr=stream)
+
+    def listening() -> int:
+        return len(re.findall(r" r-\+ ", bus.stat()))  # names have blanks, so it is no table
+
+    until(lambda: process.poll() is not None or listening() == len(ODD), "all are read", SLOW)
+    expected = []
+    for name in ODD:
+        (bus / name).write_bytes(b"{*}hello\n" if name[0] == "A" else b"hello\n")
+        expected.append((name, "hello"))
+    # Some come and go, one of them again and again.
+    for number in range(4):
+        name = f"U_{number // 2}"
+        master = os.open(bus / f".{name}", os.O_RDWR | os.O_CREAT)
+        until(lambda: process.poll() is not None or listening() == len(ODD) + 1, "it is read", SLOW)
+        os.write(master, b"brief %d\n" % number)
+        os.close(master)
+        until(lambda: process.poll() is not None or listening() == len(ODD), "it is left", SLOW)
+        expected.append((name, f"brief {number}"))
+    until(lambda: process.poll() is not None or archived(root) == len(expected), "archived", SLOW)
+    words = (place / "words").read_text()
+    assert process.poll() is None, words
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0, words
+    assert sorted((line.channel, line.value) for line in read(root)) == sorted(expected)
+    for name, why in UNFIT.items():
+        assert words.count(f"futebus-archive: {printable(str(bus / name))}: {why}; it is left out\n") == 1
+    assert all(line.isprintable() for line in words.split("\n"))
+    assert "failed" not in words
+
+
+def test_names_that_cannot_be_archived_are_told_as_spark_makes_directories(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    escape = jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils.escapePathName
+    for character in map(chr, range(1, 0x180)):
+        assert len(escape(character)) == (3 if character in archive_batches._ESCAPED else 1), repr(character)
+    names = [*ODD, *(name for name in UNFIT if name.isascii()), "B_" + "ü" * 122, "B_" + "ü" * 123, "B_ü" + "\x7f" * 81]
+    rows = spark.createDataFrame([(name,) for name in names], "channel STRING").select("channel", archive_batches.fitting())
+    assert dict(rows.collect()) == {name: archive_batches.unfit(name) is None for name in names}
+
+
+def test_sigterm_while_spark_starts(bus: Mount, place: Path, start: Start) -> None:
+    process = start(*COMMAND, *QUICK, bus / "U_jobs", place / "archive")
+    bus.wait_for_clients(1, "U_jobs", role="master")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert not (bus / "U_jobs").exists()
+
+
+# ---------------------------------------------------------------------------------------------- on spools
+
+
+def said(numbers: Iterable[int]) -> list[bytes]:
+    """What two writers say in turn; it is no UTF-8."""
+    return [b"%b %d" % (writer, number) for number in numbers for writer in (b"ann", b"bj\xf6rn")]
+
+
+class Writers:
+    """Two writers each on two channels, whose lines are recorded without pause."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.counts = {"B_one": 0, "U_two": 0}
+        self._spools = {name: SpoolWriter(directory / name, name) for name in self.counts}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.02):
+            for name, spool in self._spools.items():
+                begin = self.counts[name]
+                spool.append(b"".join(line + b"\n" for line in said(range(begin, begin + 10))))
+                self.counts[name] += 10
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._stop.set()
+            self._thread.join()
+            for spool in self._spools.values():
+                spool.close()
+
+
+@pytest.fixture
+def writers(tmp_path: Path) -> Iterator[Writers]:
+    made = Writers(tmp_path / "spools")
+    yield made
+    made.stop()
+
+
+def sequence(root: Path) -> int:
+    """How many batches an archive has got."""
+    return max((int(file.stem) for file in root.glob("_futebus/state/*.json")), default=0)
+
+
+@pytest.mark.timeout(300)
+def test_each_line_is_archived_once_whatever_is_killed(writers: Writers, tmp_path: Path, start: Start) -> None:
+    root = tmp_path / "archive"
+    command = [*COMMAND, *QUICK, "--external", "--spools", tmp_path / "spools", "--every", "0.1s", "--binary", root]
+    process = start(*command, "--batch-bytes", "50K")
+    until(lambda: process.poll() is not None or sequence(root) >= 3, "batches", SLOW)
+    assert process.poll() is None, process.communicate()
+    kill(process)
+    writers.stop()
+    process = start(*command, "--once", "--quiet")
+    assert process.communicate(timeout=SLOW) == ("", "")
+    assert process.returncode == 0
+    found = read(root)
+    for name, count in writers.counts.items():
+        lines = [line for line in found if line.channel == name]
+        assert [line.offset for line in lines] == list(range(2 * count))
+        assert [line.value for line in lines] == said(range(count))
+    state = json.loads(next(root.glob("_futebus/state/*.json")).read_text())
+    assert state["lines"] == len(found)
+
+
+# ---------------------------------------------------------------------------------------------- what is wrong
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Puts back the signal handlers that the command sets."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["/bus/B_log"], "channels and a directory, please, and not one name"),
+        (["/bus/log", "/archive"], "/bus/log: no channel has this name; its first letter is U, A, S or B"),
+        (["/bus/B_log", "/other/B_log", "/archive"], "two channels of one name need two archives"),
+        (["--pattern", "B_(", "/bus", "/archive"], "argument --pattern: no regular expression: 'B_('"),
+        (["--pattern", "B_.*", "/archive"], "--pattern goes with one bus and one directory"),
+        (["--external", "/archive"], "--external needs --spools"),
+        (["/bus/B_log", "s3a://bucket/archive"], "an archive on s3a needs --spools, a directory on this host's disk"),
+        (["--stats", "/bus/U_x", "/bus/B_log", "/archive"], "/bus/U_x: --stats wants a B channel"),
+        (["--stats", "/bus/B_log", "/bus/B_log", "/archive"], "/bus/B_log: --stats wants a B channel of its own"),
+        (["--window", "5s", "/bus/B_log", "/archive"], "--window is for --stats only"),
+        (["--stats", "/bus/B_s", "--window", "0.5s", "/bus/B_log", "/a"], "argument --window: whole seconds, one at least"),
+        (["--every", "soon", "/bus/B_log", "/archive"], "argument --every: not a time span"),
+        (["--conf", "spark", "/bus/B_log", "/archive"], "argument --conf: not KEY=VALUE: 'spark'"),
+        (["--files", "0", "/bus/B_log", "/archive"], "argument --files: not a number from 1 on: '0'"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], handlers: None) -> None:
+    with pytest.raises(SystemExit) as ended:
+        archive.main(arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"futebus-archive: {words}")
+    assert said.count("\n") == 1
+
+
+def test_a_channel_that_is_taken_for_the_directory(bus: Mount, capsys: pytest.CaptureFixture[str], handlers: None) -> None:
+    with pytest.raises(SystemExit) as ended:
+        archive.main([str(bus / "B_one"), str(bus / "B_two")])
+    assert ended.value.code == 2
+    assert f"{bus / 'B_two'} is on a bus; the last argument is the directory of the archive" in capsys.readouterr().err
+
+
+def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert archive.main(arguments) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said.removeprefix("futebus-archive: ").rstrip()
+
+
+def test_what_cannot_be_done(
+    place: Path, bus: Mount, capsys: pytest.CaptureFixture[str], handlers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(place / "archive")
+    assert failure([str(place / "B_log"), root], capsys) == f"no bus is mounted on {place}"
+    assert failure(["--pattern", "B.*", str(place), root], capsys) == f"no bus is mounted on {place}"
+    assert failure(["--slave", str(bus / "U_x"), root], capsys).startswith(f"{bus / 'U_x'} has no master; without --slave")
+    said = failure(["--external", "--spools", str(place), "B_log", root], capsys)
+    assert said.startswith(f"{place / 'B_log'} is no spool yet: futebus-record ")
+    (place / "file").touch()
+    assert str(place / "file") in failure([str(bus / "B_log"), str(place / "file")], capsys)
+    monkeypatch.setenv("PATH", str(place))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert failure([str(bus / "B_log"), root], capsys) == archive.NEEDED
+
+
+def test_the_status_is_written_over_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    master, slave = os.openpty()
+    with open(slave, "w") as screen, open(master, "rb", buffering=0) as seen:
+        terminal = Terminal("name", screen)
+        terminal.status("one")
+        assert seen.read(100) == b"\r\x1b[K\x1b[2mone\x1b[m"
+        terminal.say("hello")
+        assert seen.read(100) == b"\r\x1b[Kname: hello\r\n\x1b[2mone\x1b[m"
+        with terminal.adopted():
+            program = subprocess.Popen(["sh", "-c", "echo WARNING: Using incubator modules >&2; echo from Java >&2"])
+        assert program.wait(10) == 0
+        assert seen.read(100) == b"\r\x1b[Kfrom Java\r\n\x1b[2mone\x1b[m"
+        terminal.status("all", is_last=True)
+        assert seen.read(100) == b"\r\x1b[Kall\r\n"
+
+
+def test_nothing_that_somebody_has_named_reaches_the_terminal_raw() -> None:
+    text = io.StringIO()
+    terminal = Terminal("name", text)
+    terminal.say("B_\x1b[2J\nname: all is well \udcff")
+    terminal.status("B_\r", is_last=True)
+    with contextlib.redirect_stderr(terminal):
+        print("from Python: B_\x1b[2J\n\tat java.lang", file=sys.stderr)
+    with terminal.adopted():
+        subprocess.run(["printf", "from Java: \\r\\033[2J\\377\\n"], check=True, stdout=2)
+    until(lambda: text.getvalue().count("\n") == 5, "all is printed")
+    assert text.getvalue().splitlines() == [
+        r"name: B_\x1b[2J\nname: all is well \xff",
+        r"name: B_\r",
+        r"from Python: B_\x1b[2J",
+        "        at java.lang",
+        r"from Java: \r\x1b[2J\xff",
+    ]
+
+
+def test_the_status_is_told_seldom_elsewhere() -> None:
+    text = io.StringIO()
+    terminal = Terminal("name", text)
+    terminal.status("one")
+    assert text.getvalue() == ""
+    terminal.status("all", is_last=True)
+    assert text.getvalue() == "name: all\n"
+
+
+def test_one_process_writes_an_archive(
+    bus: Mount, place: Path, start: Start, capsys: pytest.CaptureFixture[str], handlers: None
+) -> None:
+    start(*COMMAND, *QUICK, bus / "B_log", place / "archive")
+    bus.wait_for_clients(1, "B_log")
+    said = failure([str(bus / "B_other"), str(place / "archive")], capsys)
+    assert said == f"{place / 'archive'} is being written by another futebus-archive"
+
+
+def test_a_regular_expression_of_java(spark: SparkSession) -> None:
+    assert live.check_regex(spark, archive.ERRORS) is None
+    assert live.check_regex(spark, "(") == "Unclosed group near index 1"

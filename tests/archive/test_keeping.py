@@ -1,0 +1,174 @@
+"""Queries of an archive that fail: which are started again, and which are not."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from futebus.archive import keeping
+from futebus.archive.batches import Archive
+from futebus.archive.keeping import MOST_FAILURES, KeptQuery
+from futebus.archive.order import sentence
+from futebus.archive.storage import ArchiveError, StorageError
+from futebus.spark.options import QueryError
+from futebus.spool import SpoolWriter
+
+from ..helpers.waiting import until
+from .archives import SCHEMA, lines, read
+
+Take = Callable[[DataFrame, int], None]
+
+
+class Trial:
+    """A query over Spark's own clock, and what is done with its batches."""
+
+    def __init__(self, spark: SparkSession, place: Path, take: Take) -> None:
+        self._spark, self._place, self._take = spark, place, take
+        self.starts = 0
+        self.words: list[str] = []
+        self.kept = KeptQuery("clock", self._start, self.words.append)
+
+    def _start(self) -> StreamingQuery:
+        self.starts += 1
+        clock = self._spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
+        return clock.writeStream.option("checkpointLocation", str(self._place)).foreachBatch(self._take).start()
+
+    def look_until(self, condition: Callable[[], object], what: str) -> None:
+        def met() -> object:
+            self.kept.look()
+            return condition()
+
+        until(met, what, 100)
+
+    def look_for_ever(self) -> None:
+        self.look_until(lambda: False, "it is given up")
+
+
+@pytest.fixture
+def trial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Take], Trial]]:
+    monkeypatch.setattr(keeping, "PAUSE_SECONDS", (0.01, 0.02))
+    made: list[Trial] = []
+
+    def make(take: Take) -> Trial:
+        made.append(Trial(spark, tmp_path / "checkpoint", take))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kept.stop()
+
+
+Make = Callable[[Take], Trial]
+
+
+@pytest.mark.timeout(300)
+def test_a_query_is_started_again_as_long_as_it_gets_on(trial: Make) -> None:
+    calls = itertools.count()
+    done: list[int] = []
+
+    def take(rows: DataFrame, batch: int) -> None:
+        if next(calls) % 3 < 2:  # each batch fails twice
+            raise OSError(5, "Input/output error")
+        done.append(batch)
+
+    made = trial(take)
+    made.look_until(lambda: len(done) > MOST_FAILURES // 2 + 1, "it gets on")
+    assert done == list(range(len(done)))
+    assert made.starts > MOST_FAILURES
+    assert all(words.startswith("the query clock has failed, and is started again in 0.0") for words in made.words)
+    assert all("\n" not in words for words in made.words)
+
+
+@pytest.mark.timeout(300)
+def test_it_is_given_up_when_it_does_not_get_on(trial: Make) -> None:
+    def take(rows: DataFrame, batch: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    made = trial(take)
+    with pytest.raises(PySparkException):
+        made.look_for_ever()
+    assert made.starts == MOST_FAILURES
+    assert len(made.words) == MOST_FAILURES - 1
+
+
+@pytest.mark.timeout(300)
+def test_a_query_that_fails_while_it_is_looked_at_has_not_ended(trial: Make) -> None:
+    looked = threading.Event()
+
+    def take(rows: DataFrame, batch: int) -> None:
+        looked.wait(100)
+        raise OSError(5, "Input/output error")
+
+    made = trial(take)
+    query = cast(StreamingQuery, made.kept.query)
+
+    class Failing:
+        """The query, which fails as soon as somebody has asked whether it has."""
+
+        isActive = property(lambda _: query.isActive)  # noqa: N815 (Spark's name)
+        lastProgress = None  # noqa: N815
+
+        def exception(self) -> Exception | None:
+            found = query.exception()
+            looked.set()
+            until(lambda: not query.isActive, "it has failed", 100)
+            return found
+
+    made.kept.query = cast(StreamingQuery, Failing())
+    assert made.kept.look(), "nobody has said that it failed, so it is not at its end"
+    assert made.kept.look(), "it pauses"
+    assert len(made.words) == 1
+
+
+@pytest.mark.parametrize("error", [ArchiveError("lines are missing"), QueryError("the bus has dropped 7 lines")])
+def test_what_no_start_mends_ends_it_at_once(trial: Make, error: Exception) -> None:
+    def take(rows: DataFrame, batch: int) -> None:
+        raise error
+
+    made = trial(take)
+    with pytest.raises(PySparkException) as ended:
+        made.look_for_ever()
+    assert made.starts == 1
+    assert made.words == []
+    assert str(error) in str(ended.value)
+    assert sentence(ended.value) == str(error)
+
+
+def test_a_wrong_query_ends_at_once(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException):
+        KeptQuery("wrong", lambda: spark.readStream.format("rate").load().select("nothing").writeStream.start(), print)
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_batch_that_failed_anywhere_is_archived_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """As the query that is started again does it: the archive is opened anew by the same process."""
+    for name in ("B_one", "B_two"):
+        (tmp_path / "spools").mkdir(exist_ok=True)
+        SpoolWriter(tmp_path / "spools" / name, name).close()
+    root = tmp_path / "archive"
+    archive = Archive(spark, str(root), lambda name: tmp_path / "spools" / name)
+    rows = [*lines("B_one", range(10), "2026-11-21 12:00:00"), *lines("B_two", range(10), "2026-11-21 13:00:00")]
+    batch = spark.createDataFrame(rows, SCHEMA)
+    move, calls = archive.storage.move, itertools.count()
+
+    def failing(source: str, target: str) -> None:
+        if next(calls) == step // 2:
+            if step % 2:
+                move(source, target)
+            raise StorageError("the network is away")
+        move(source, target)
+
+    monkeypatch.setattr(archive.storage, "move", failing)
+    with pytest.raises(StorageError):
+        archive.add(batch)
+    archive.reopen()
+    archive.add(batch)
+    assert read(root) == rows

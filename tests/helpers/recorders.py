@@ -1,0 +1,141 @@
+"""Fixtures: small disks, buses that come back, and recorders."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import Start
+from .mounts import Mount
+from .waiting import DEADLINE, until
+
+RECORD = [sys.executable, "-m", "futebus.commands.record"]
+
+Remounting = Callable[[Mount], Mount]
+
+
+@pytest.fixture
+def small_disk(place: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    directory = place / "disk"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(directory)], check=True)
+    yield directory
+    subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+@pytest.fixture
+def remounting(place: Path) -> Iterator[Remounting]:
+    """Kills the daemon of a bus outright, and mounts another one in its place."""
+    mounts: list[Mount] = []
+
+    def remount(bus: Mount) -> Mount:
+        bus.daemon.kill()
+        bus.daemon.wait()
+        bus.was_killed = True
+        mounts.append(Mount(bus.path, place / f"again{len(mounts)}.log"))
+        return mounts[-1]
+
+    yield remount
+    for mount in mounts:
+        mount.unmount()
+    for mount in mounts:
+        mount.discard()
+
+
+class Recorder:
+    """A `futebus-record` that runs, and both of its processes."""
+
+    def __init__(self, process: "subprocess.Popen[str]", spool: Path, log: Path) -> None:
+        self.process = process
+        self.spool = spool
+        self._log = log
+
+    @property
+    def words(self) -> str:
+        """What it has said."""
+        return self._log.read_text()
+
+    def wait_for(self, words: str) -> None:
+        until(lambda: words in self.words, f"it says {words!r}")
+
+    @property
+    def holder(self) -> int:
+        """The process that holds the channel."""
+        return int((self.spool / "lock").read_text() or 0)
+
+    def drain(self) -> int:
+        """The process that takes the lines. Waits until there is one."""
+        found: list[int] = []
+
+        def is_there() -> bool:
+            found[:] = [
+                int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal() and parent_of(entry) == self.holder
+            ]
+            return len(found) == 1
+
+        until(is_there, "it has a drain")
+        return found[0]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ends it, and sees that it ends as it should."""
+        self.process.send_signal(number)
+        assert self.process.wait(DEADLINE) == 0, self.words
+        assert "Traceback" not in self.words
+
+
+def parent_of(entry: Path) -> int | None:
+    """The parent of a process that lives, by its directory in /proc."""
+    try:
+        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state == "Z" else int(parent)
+
+
+def is_alive(pid: int) -> bool:
+    return parent_of(Path("/proc") / str(pid)) is not None
+
+
+Recording = Callable[..., Recorder]
+
+
+@pytest.fixture
+def recording(place: Path, start: Start) -> Recording:
+    """Starts recorders: `recording(channel, "--sync", "0", ...)`. They are ready when they are returned."""
+    count = 0
+
+    def record(channel: Path, *options: str, spool: Path | None = None, command: list[str] = RECORD, **popen: Any) -> Recorder:
+        nonlocal count
+        count += 1
+        log = place / f"record{count}.log"
+        with log.open("w") as stream:
+            recorder = Recorder(
+                start(*command, *options, channel, spool or place / "spool", stderr=stream, **popen),
+                spool or place / "spool",
+                log,
+            )
+        until(lambda: recorder.process.poll() is not None or "recording " in recorder.words, "it records")
+        assert recorder.process.poll() is None, recorder.words
+        return recorder
+
+    return record
+
+
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Kills a process, and waits until it is dead."""
+    os.kill(pid, number)
+    until(lambda: not is_alive(pid), f"process {pid} is dead")
+
+
+def fill(ballast: Path) -> None:
+    """Fills a disk."""
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))

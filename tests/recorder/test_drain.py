@@ -1,0 +1,343 @@
+"""The drain on real buses: all types of channels, full disks, buses that go and come, lines that are lost and counted."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from futebus.client.inquire import inquire
+from futebus.recorder.drain import BusAway, ChannelError, Drain, check_channel, open_channel
+from futebus.spool import Spool, SpoolWriter
+
+from ..conftest import Start
+from ..helpers.mounts import Mount, Mounting
+from ..helpers.recorders import Remounting, fill
+from ..helpers.waiting import DEADLINE, until
+from ..spool.test_spool import lines_of, numbered
+
+
+class Drained:
+    """A drain that runs in a thread."""
+
+    def __init__(self, channel: Path, spool: Path, *, segment_bytes: int = 1 << 20, **options: Any) -> None:
+        self.words: list[str] = []
+        self.writer = SpoolWriter(spool, channel.name, segment_bytes=segment_bytes, first_segment_bytes=segment_bytes)
+        self.drain = Drain(channel, self.writer, say=self.words.append, **options)
+        self._thread = threading.Thread(target=self.drain.run, daemon=True)
+        self._thread.start()
+
+    def wait_until_joined(self) -> "Drained":
+        until(lambda: self.drain.is_joined, "the drain has joined")
+        return self
+
+    def wait_for_lines(self, count: int) -> None:
+        until(lambda: self.writer.end >= count, f"there are {count} lines")
+
+    def wait_for(self, words: str) -> None:
+        until(lambda: any(words in said for said in self.words), f"it says {words!r}, and not only {self.words}")
+
+    def end(self) -> None:
+        self.drain.stop()
+        self._thread.join(DEADLINE)
+        assert not self._thread.is_alive()
+        self.drain.close()
+        self.writer.close()
+
+
+Draining = Callable[..., Drained]
+
+
+@pytest.fixture
+def draining(place: Path) -> Iterator[Draining]:
+    """Starts drains into the spool `place / "spool"`."""
+    drains: list[Drained] = []
+
+    def begin(channel: Path, spool: Path | None = None, **options: Any) -> Drained:
+        drains.append(Drained(channel, spool or place / "spool", **options))
+        return drains[-1]
+
+    yield begin
+    for drain in drains:
+        drain.end()
+
+
+# ---------------------------------------------------------------------------------------------- types
+
+
+def test_a_master_takes_everything(mounting: Mounting, place: Path, draining: Draining) -> None:
+    bus = mounting("max_queue=100")
+    drain = draining(bus / "U_x", is_master=True, mode=0o622).wait_until_joined()
+    assert (bus / "U_x").stat().st_mode & 0o777 == 0o622, "whatever the umask"
+    (bus / "U_x").write_bytes(numbered(0, 5000))
+    drain.wait_for_lines(5000)
+    assert lines_of(place / "spool") == numbered(0, 5000)
+    assert Spool(place / "spool").last.lost == 0
+
+
+def test_permissions_are_for_a_channel_that_is_new(bus: Mount, place: Path, draining: Draining) -> None:
+    bus.touch("B_old").chmod(0o600)
+    for name, mode, expected in (("B_new", 0o662, 0o662), ("B_old", 0o662, 0o600), ("B_usual", None, 0o644)):
+        umask = os.umask(0o022)
+        try:
+            draining(bus / name, place / name, mode=mode).wait_until_joined()
+        finally:
+            os.umask(umask)
+        assert (bus / name).stat().st_mode & 0o777 == expected, name
+
+
+def test_a_slave_takes_what_the_master_says_and_waits_for_the_next_one(bus: Mount, place: Path, draining: Draining) -> None:
+    drain = draining(bus / "U_x")
+    drain.wait_for("it has no master; waiting")
+    for number in range(2):
+        master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+        drain.wait_until_joined()
+        os.write(master, b"one %d\ntwo\n" % number)
+        os.close(master)
+        drain.wait_for_lines(2 + 2 * number)
+        until(lambda: not drain.drain.is_joined, "the drain has seen the end")
+    assert lines_of(place / "spool") == b"one 0\ntwo\none 1\ntwo\n"
+    assert "the channel has ended" in "".join(drain.words)
+    drain.wait_for("back after")
+
+
+def test_a_broadcast_channel_is_created(bus: Mount, place: Path, draining: Draining) -> None:
+    drain = draining(bus / "B_x").wait_until_joined()
+    (bus / "B_x").write_bytes(numbered(0, 100))
+    drain.wait_for_lines(100)
+    assert lines_of(place / "spool") == numbered(0, 100)
+
+
+def test_an_addressed_channel_shows_who_spoke(bus: Mount, place: Path, draining: Draining) -> None:
+    drain = draining(bus / "A_x").wait_until_joined()
+    (bus / "A_x").write_bytes(b"{*}hello\n{1}you\n")
+    drain.wait_for_lines(2)
+    assert lines_of(place / "spool") == b"{2}hello\n{2}you\n"
+
+
+def test_the_master_of_a_service_hears_who_comes_and_goes(bus: Mount, place: Path, draining: Draining) -> None:
+    drain = draining(bus / "S_x", is_master=True).wait_until_joined()
+    (bus / "S_x").write_bytes(b"hello\n")
+    drain.wait_for_lines(3)
+    assert lines_of(place / "spool") == b"{2:o}\n{2}hello\n{2:c}\n"
+
+
+def test_a_slave_of_a_service_hears_what_is_for_all(bus: Mount, place: Path, draining: Draining) -> None:
+    master = os.open(bus / ".S_x", os.O_RDWR | os.O_CREAT)
+    drain = draining(bus / "S_x").wait_until_joined()
+    os.write(master, b"{*}all\n{2}you\n")
+    drain.wait_for_lines(2)
+    assert lines_of(place / "spool") == b"all\nyou\n"
+    os.close(master)
+
+
+def test_lines_longer_than_one_read_are_whole(mounting: Mounting, place: Path, draining: Draining) -> None:
+    bus = mounting("max_message=8M,max_queue_bytes=16M")
+    long = b"long".join(b"%d" % number for number in range(500_000)) + b"\n"
+    assert len(long) > 3 << 20
+    drain = draining(bus / "U_x", is_master=True).wait_until_joined()
+    for _ in range(2):
+        (bus / "U_x").write_bytes(b"short\n" + long)
+    drain.wait_for_lines(4)
+    assert lines_of(place / "spool") == (b"short\n" + long) * 2
+
+
+# ---------------------------------------------------------------------------------------------- what is lost
+
+
+def drain_once(channel: Path, path: Path, descriptor: int, noted: int = 0) -> list[str]:
+    """Takes what waits for an open channel. Returns what was said."""
+    words: list[str] = []
+    with SpoolWriter(path, channel.name, is_continued=True, segment_bytes=1 << 20) as writer:
+        drain = Drain(channel, writer, say=words.append, descriptor=descriptor, noted=noted)
+        assert drain.run(only_until_idle=True)
+        drain.close()
+    return words
+
+
+def test_what_the_bus_dropped_is_counted_once(mounting: Mounting, place: Path) -> None:
+    bus = mounting("max_queue=10")
+    path = place / "spool"
+    descriptor = open_channel(bus / "B_x", False)
+    (bus / "B_x").write_bytes(numbered(0, 100))
+    assert inquire(descriptor).dropped == 90
+    assert "90 lines were lost" in "".join(drain_once(bus / "B_x", path, descriptor))
+    assert Spool(path).last.lost == 90
+    # Another process goes on with the same client of the bus, which counts from its beginning.
+    (bus / "B_x").write_bytes(numbered(100, 105))
+    assert drain_once(bus / "B_x", path, descriptor, noted=90) == []
+    (bus / "B_x").write_bytes(numbered(105, 125))
+    assert "10 lines were lost" in "".join(drain_once(bus / "B_x", path, descriptor, noted=90))
+    assert Spool(path).last.lost == 100
+    assert lines_of(path) == numbered(90, 105) + numbered(115, 125)
+    os.close(descriptor)
+
+
+def test_no_name_makes_a_loss(bus: Mount, place: Path, draining: Draining) -> None:
+    """What people read of a bus shows names as they are, and these look as if somebody had lost much."""
+    for name in (
+        f"B_log  1  peer  {os.getpid()}  0  x  r-+  0  0  0  0  0  0  777  0",
+        f"B_log 1 peer {os.getpid()} 0 x r- 0 0 0 0 0 0 777 ",
+    ):
+        bus.touch(name)
+    drain = draining(bus / "B_log").wait_until_joined()
+    (bus / "B_log").write_bytes(numbered(0, 100))
+    drain.wait_for_lines(100)
+    until(lambda: not drain.drain._must_look, "it has asked for losses")
+    assert Spool(place / "spool").last.lost == 0
+    assert drain.words == []
+
+
+def test_losses_of_others_are_not_counted(mounting: Mounting, place: Path, start: Start, draining: Draining) -> None:
+    bus = mounting("max_queue=10")
+    bus.touch("B_x")
+    sleeper = start("bash", "-c", f"exec 3<{bus / 'B_x'}; read")
+    bus.wait_for_clients(1, "B_x", pid=str(sleeper.pid))
+    drain = draining(bus / "B_x").wait_until_joined()
+    for number in range(0, 100, 5):
+        (bus / "B_x").write_bytes(numbered(number, number + 5))
+        drain.wait_for_lines(number + 5)
+    until(lambda: not drain.drain._must_look, "it has asked for losses")
+    assert Spool(place / "spool").last.lost == 0
+
+
+def test_a_directory_that_looks_like_that_of_a_bus(place: Path) -> None:
+    for name in ("_stat", "+B_x", "+U_x"):
+        (place / name).touch()
+    for name in ("B_x", "U_x"):
+        with pytest.raises(BusAway, match="no bus is mounted on"):
+            open_channel(place / name, False)
+
+
+@pytest.mark.parametrize("is_master", [True, False])
+def test_a_full_disk_is_waited_for(
+    mounting: Mounting, small_disk: Path, draining: Draining, start: Start, is_master: bool
+) -> None:
+    bus = mounting("max_queue=1000")
+    channel = bus / ("U_x" if is_master else "B_x")
+    drain = draining(channel, small_disk / "spool", is_master=is_master).wait_until_joined()
+    fill(small_disk / "ballast")
+    lines = numbered(0, 20_000)
+    (small_disk.parent / "lines").write_bytes(lines)
+    writer = start("bash", "-c", f"cat {small_disk.parent / 'lines'} > {channel}")
+    drain.wait_for(f"No space left on device; {'its writers wait' if is_master else 'the bus keeps the newest lines'}")
+    if is_master:
+        bus.wait_for_blocked_writers(1, "U_x")
+    else:
+        assert writer.wait(DEADLINE) == 0
+    (small_disk / "ballast").unlink()
+    drain.wait_for("there is room again")
+    spool = Spool(small_disk / "spool")
+    until(lambda: spool.end + spool.last.lost == 20_000, "all lines are there or counted")
+    assert writer.wait(DEADLINE) == 0
+    if is_master:
+        assert lines_of(spool) == lines
+    else:
+        assert spool.last.lost > 0
+        assert lines_of(spool).endswith(lines[-100 * 900 :])
+
+
+# ---------------------------------------------------------------------------------------------- what goes and comes
+
+
+def test_a_bus_that_is_killed_is_waited_for(bus: Mount, place: Path, draining: Draining, remounting: Remounting) -> None:
+    drain = draining(bus / "U_x", is_master=True).wait_until_joined()
+    (bus / "U_x").write_bytes(numbered(0, 100))
+    drain.wait_for_lines(100)
+    again = remounting(bus)
+    drain.wait_for("the bus has gone")
+    again.wait_for_clients(1, "U_x", role="master")
+    (again / "U_x").write_bytes(numbered(100, 200))
+    drain.wait_for_lines(200)
+    assert lines_of(place / "spool") == numbered(0, 200)
+    drain.wait_for("back after")
+
+
+def test_a_bus_that_ends_is_left_at_once(mounting: Mounting, draining: Draining) -> None:
+    bus = mounting()
+    drain = draining(bus / "B_x").wait_until_joined()
+    bus.daemon.send_signal(signal.SIGTERM)
+    bus.close()
+    assert "have not closed" not in bus.words
+    drain.wait_for("no bus is mounted on")
+
+
+def test_a_directory_under_a_bus_that_has_gone_stays_empty(place: Path) -> None:
+    with pytest.raises(BusAway, match="no bus is mounted on"):
+        open_channel(place / "B_x", False)
+    with pytest.raises(BusAway, match="there is no directory"):
+        open_channel(place / "none" / "U_x", True)
+    assert list(place.iterdir()) == []
+
+
+def test_a_second_master_waits_for_the_first(bus: Mount, place: Path, draining: Draining) -> None:
+    first = open_channel(bus / "U_x", True)
+    drain = draining(bus / "U_x", is_master=True)
+    drain.wait_for("it has a master already; waiting")
+    os.close(first)
+    drain.wait_until_joined()
+
+
+def test_a_channel_that_was_removed_is_opened_anew(bus: Mount, place: Path, draining: Draining) -> None:
+    drain = draining(bus / "B_x").wait_until_joined()
+    old = os.open(bus / "B_x", os.O_WRONLY)
+    (bus / "B_x").unlink()
+    os.write(old, b"old\n")
+    drain.wait_for("the channel has been removed")
+    bus.wait_for_clients(1, "B_x", rw="r-+")
+    (bus / "B_x").write_bytes(b"new\n")
+    drain.wait_for_lines(2)
+    assert lines_of(place / "spool") == b"old\nnew\n"
+    os.close(old)
+
+
+def test_a_master_whose_name_was_removed_stays_with_its_slaves(bus: Mount, place: Path, draining: Draining) -> None:
+    drain = draining(bus / "U_x", is_master=True).wait_until_joined()
+    old = os.open(bus / "U_x", os.O_WRONLY)
+    (bus / "U_x").unlink()
+    drain.wait_for("its name has been removed")
+    os.write(old, b"old\n")
+    drain.wait_for_lines(1)
+    os.close(old)
+
+
+def test_it_can_be_stopped_while_it_waits(place: Path, draining: Draining) -> None:
+    (place / "bus").mkdir()
+    drain = draining(place / "bus" / "B_x")
+    drain.wait_for("no bus is mounted on")
+    drain.end()
+    drain.drain = Drain(place / "B_x", drain.writer)  # for the fixture to end
+
+
+@pytest.mark.parametrize(
+    ("name", "is_master", "words"),
+    [
+        ("x", False, "its first letter is"),
+        ("_stat", False, "its first letter is"),
+        (".U_x", True, "its first letter is"),
+        ("+B_x", False, "its first letter is"),
+        ("B" * 256, False, "its first letter is"),
+        ("B_x", True, "only U and S channels have a master"),
+        ("A_x", True, "only U and S channels have a master"),
+    ],
+)
+def test_names_are_looked_at_before_a_bus_is(name: str, is_master: bool, words: str) -> None:
+    with pytest.raises(ChannelError, match=words):
+        check_channel(Path("/nowhere") / name, is_master)
+
+
+def test_who_may_not_read_is_refused_for_good(mounting: Mounting) -> None:
+    bus = mounting("allow_other,mode=755")
+    with pytest.raises(ChannelError, match="Permission denied"):
+        _as_nobody(lambda: open_channel(bus / "B_x", False))
+
+
+def _as_nobody(call: Callable[[], Any]) -> Any:
+    os.seteuid(65534)
+    try:
+        return call()
+    finally:
+        os.seteuid(0)

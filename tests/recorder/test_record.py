@@ -1,0 +1,333 @@
+"""The recorder on real buses: its processes are killed at any moment, and it is ended, restarted and asked in every way."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from futebus.recorder.holder import pause_after
+from futebus.spool import Spool, SpoolLock, SpoolWriter
+
+from ..conftest import Start
+from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.recorders import RECORD, Recording, Remounting, fill, is_alive, kill, parent_of
+from ..helpers.waiting import DEADLINE, until
+from ..spool.test_spool import lines_of, numbered
+from ..spool.writers import finish, numbers_of, wait_for_more, writers
+
+# ---------------------------------------------------------------------------------------------- who is killed
+
+
+def test_nothing_is_lost_when_the_drain_is_killed(mounting: Mounting, recording: Recording, start: Start) -> None:
+    bus = mounting("max_queue=500")
+    recorder = recording(bus / "U_x", "--segment-bytes", "1M")
+    running = writers(start, bus / "U_x", 4)
+    chance = random.Random(0)
+    for kills in range(1, 11):
+        drain = recorder.drain()
+        wait_for_more(recorder.spool, chance.choice((1, 1000, 10_000)))
+        kill(drain)
+        until(lambda kills=kills: recorder.words.count("SIGKILL") == kills, "it is said")  # type: ignore[misc]
+    written = finish(running)
+    recorder.end()
+    assert numbers_of(recorder.spool, 4) == written
+
+
+def test_nothing_is_lost_when_the_holder_is_killed(mounting: Mounting, recording: Recording, start: Start) -> None:
+    bus = mounting("max_queue=500")
+    recorder = recording(bus / "U_x", "--sync", "none")
+    running = writers(start, bus / "U_x", 3)
+    for _ in range(3):
+        wait_for_more(recorder.spool)
+        holder, drain = recorder.holder, recorder.drain()
+        kill(holder)
+        until(lambda drain=drain: recorder.holder == drain, "the drain holds the channel")  # type: ignore[misc]
+        kill(recorder.drain())
+    written = finish(running)
+    last = recorder.holder
+    os.kill(last, signal.SIGTERM)
+    until(lambda: not is_alive(last), "it has ended")
+    assert numbers_of(recorder.spool, 3) == written
+    assert not (bus / "U_x").exists()
+
+
+def test_what_is_there_stays_when_both_are_killed(bus: Mount, recording: Recording, start: Start) -> None:
+    recorder = recording(bus / "U_x")
+    running = writers(start, bus / "U_x", 2)
+    until(lambda: Spool(recorder.spool).end > 1000, "lines come")
+    holder, drain = recorder.holder, recorder.drain()
+    os.kill(drain, signal.SIGSTOP)  # it must not notice
+    kill(holder)
+    kill(drain)
+    for writer in running:
+        assert writer.wait(DEADLINE) != 0
+    again = recording(bus / "U_x")
+    last = 10**9
+    (bus / "U_x").write_bytes(b"0 %d %s\n" % (last, b"x" * (last % 150)))
+    again.end()
+    first, second = numbers_of(again.spool, 2)
+    assert first.pop() == last
+    assert first == list(range(len(first)))
+    assert second == list(range(len(second)))
+    assert first + second
+
+
+def test_a_drain_that_always_dies_is_started_with_pauses(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "U_x")
+    for number in range(4):
+        kill(recorder.drain())
+        until(lambda number=number: recorder.words.count("SIGKILL") == number + 1, "it is said")  # type: ignore[misc]
+    (bus / "U_x").write_bytes(b"one\n")
+    recorder.end()
+    assert lines_of(recorder.spool) == b"one\n", recorder.words
+
+
+def test_a_drain_that_died_all_night_is_started_with_the_longest_pause(bus: Mount, recording: Recording) -> None:
+    code = "import sys; from futebus import holder, record; made = holder.Holder.__init__\n"
+    code += "def __init__(self, *given): made(self, *given); self._brief_lives = 100_000\n"
+    code += "holder.Holder.__init__ = __init__; sys.exit(record.main())"
+    recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
+    kill(recorder.drain())
+    until(lambda: "SIGKILL" in recorder.words, "it is said")
+    (bus / "U_x").write_bytes(b"one\n")
+    recorder.end()
+    assert lines_of(recorder.spool) == b"one\n", recorder.words
+
+
+def test_pauses_grow_up_to_a_limit() -> None:
+    pauses = [pause_after(lives) for lives in (0, 1, 2, 3, 8, 9, 1025, 1026, 10**9)]
+    assert pauses == [0.05, 0.05, 0.05, 0.1, 3.2, 5, 5, 5, 5]
+
+
+def test_it_can_be_ended_while_it_pauses(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "U_x")
+    for _ in range(6):
+        kill(recorder.drain())
+    (bus / "U_x").write_bytes(b"one\n")
+    recorder.end()
+    assert lines_of(recorder.spool) == b"one\n", recorder.words
+
+
+def test_both_get_the_signal_and_the_holder_is_dead(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "U_x")
+    holder, drain = recorder.holder, recorder.drain()
+    os.kill(drain, signal.SIGSTOP)
+    (bus / "U_x").write_bytes(b"one\n")
+    os.kill(drain, signal.SIGTERM)
+    kill(holder)
+    os.kill(drain, signal.SIGCONT)
+    until(lambda: not is_alive(drain), "it has ended")
+    assert lines_of(recorder.spool) == b"one\n", recorder.words
+    assert not (bus / "U_x").exists()
+
+
+# ---------------------------------------------------------------------------------------------- how it ends
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_at_the_end_what_is_queued_is_taken(bus: Mount, recording: Recording, number: signal.Signals) -> None:
+    recorder = recording(bus / "U_x")
+    drain = recorder.drain()
+    os.kill(drain, signal.SIGSTOP)
+    (bus / "U_x").write_bytes(numbered(0, 1000))
+    recorder.process.send_signal(number)
+    until(lambda: not (bus / "U_x").exists(), "nobody else can come")
+    os.kill(drain, signal.SIGCONT)
+    assert recorder.process.wait(DEADLINE) == 0
+    assert lines_of(recorder.spool) == numbered(0, 1000)
+
+
+def test_ctrl_c_reaches_both(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "B_x")
+    (bus / "B_x").write_bytes(numbered(0, 10))
+    os.killpg(recorder.process.pid, signal.SIGINT)
+    assert recorder.process.wait(DEADLINE) == 0
+    assert "killed" not in recorder.words
+    assert "Traceback" not in recorder.words
+    assert lines_of(recorder.spool) == numbered(0, 10)
+
+
+def test_who_does_not_stop_writing_does_not_keep_it(bus: Mount, recording: Recording, start: Start) -> None:
+    recorder = recording(bus / "U_x")
+    running = writers(start, bus / "U_x", 2)
+    until(lambda: Spool(recorder.spool).end > 1000, "lines come")
+    recorder.end()
+    for writer in running:
+        assert writer.wait(DEADLINE) != 0
+    assert all(numbers == list(range(len(numbers))) for numbers in numbers_of(recorder.spool, 2))
+
+
+def test_a_hangup_that_is_ignored_stays_so(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "U_x", command=["nohup", *RECORD], stdout=subprocess.DEVNULL)
+    recorder.process.send_signal(signal.SIGHUP)
+    (bus / "U_x").write_bytes(b"one\n")
+    until(lambda: Spool(recorder.spool).end == 1, "it goes on")
+    recorder.end()
+
+
+def test_it_can_be_ended_while_it_waits_for_a_bus(place: Path, start: Start) -> None:
+    process = start(*RECORD, place / "B_x", place / "spool")
+    assert process.stderr is not None
+    assert "no bus is mounted on" in process.stderr.readline()
+    process.terminate()
+    assert process.wait(DEADLINE) == 0
+    assert not (place / "B_x").exists()
+
+
+# ---------------------------------------------------------------------------------------------- what it survives
+
+
+def test_a_bus_that_is_killed_and_comes_back(bus: Mount, recording: Recording, remounting: Remounting) -> None:
+    recorder = recording(bus / "U_x")
+    (bus / "U_x").write_bytes(numbered(0, 100))
+    until(lambda: Spool(recorder.spool).end == 100, "it is taken")
+    again = remounting(bus)
+    recorder.wait_for("back after")
+    (again / "U_x").write_bytes(numbered(100, 200))
+    recorder.end()
+    assert lines_of(recorder.spool) == numbered(0, 200)
+    assert "the bus has gone" in recorder.words
+
+
+def test_a_full_disk(bus: Mount, recording: Recording, small_disk: Path, start: Start) -> None:
+    recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool")
+    fill(small_disk / "ballast")
+    running = writers(start, bus / "U_x", 1, 20_000)
+    recorder.wait_for("its writers wait until there is room")
+    kill(recorder.drain())  # the next one finds no more room
+    recorder.wait_for("the next one goes on")
+    (small_disk / "ballast").unlink()
+    assert running[0].wait(DEADLINE) == 0
+    recorder.end()
+    assert numbers_of(recorder.spool, 1) == [list(range(20_000))]
+
+
+def test_a_spool_that_is_removed_ends_it(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "B_x")
+    drain = recorder.drain()
+    shutil.rmtree(recorder.spool)
+    os.kill(drain, signal.SIGKILL)
+    assert recorder.process.wait(DEADLINE) == 1
+    assert "has been removed while it was written" in recorder.words
+    assert not recorder.spool.exists()
+
+
+def test_retention(bus: Mount, recording: Recording, start: Start) -> None:
+    recorder = recording(bus / "U_x", "--keep-bytes", "2M")
+    running = writers(start, bus / "U_x", 1, 100_000)
+    assert running[0].wait(DEADLINE) == 0
+    until(lambda: Spool(recorder.spool).end == 100_000, "it is taken")
+    recorder.end()
+    kept = lines_of(recorder.spool)
+    assert 2 << 20 <= len(kept) <= 4 << 20
+    assert kept.split(b" ", 2)[1] == b"%d" % Spool(recorder.spool).begin
+
+
+def test_lines_that_are_too_old_go_without_new_ones(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "B_x", "--keep-age", "0.2s")
+    (bus / "B_x").write_bytes(numbered(0, 10))
+    until(lambda: (spool := Spool(recorder.spool)).begin == spool.end == 10, "they are gone")
+    recorder.end()
+
+
+# ---------------------------------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ([], 2, "a channel and a spool, please, and not 0 names"),
+        (["B_x"], 2, "a channel and a spool, please, and not 1 names"),
+        (["B_x", "spool", "more"], 2, "a channel and a spool, please, and not 3 names"),
+        (["--frob", "B_x", "spool"], 2, "unrecognized arguments: --frob"),
+        (["--master", "--slave", "U_x", "spool"], 2, "argument --slave: not allowed with argument --master"),
+        (["--mode", "rw", "U_x", "spool"], 2, "argument --mode: not an octal mode such as 622: 'rw'"),
+        (["--mode", "1777", "U_x", "spool"], 2, "argument --mode: not an octal mode such as 622: '1777'"),
+        (["--keep-bytes", "1T", "U_x", "spool"], 2, "argument --keep-bytes: not a number of bytes (K, M and G may follow): '1T'"),
+        (["--keep-age", "-1", "U_x", "spool"], 2, "argument --keep-age: not a time span (s, m, h and d may follow): '-1'"),
+        (["--keep-age", "inf", "U_x", "spool"], 2, "argument --keep-age: not a time span (s, m, h and d may follow): 'inf'"),
+        (["--keep-age", "1e300", "U_x", "spool"], 2, "argument --keep-age: longer than a century: '1e300'"),
+        (["--sync", "1e9d", "U_x", "spool"], 2, "argument --sync: longer than a century: '1e9d'"),
+        (["--sync", "never", "U_x", "spool"], 2, "argument --sync: not a time span (s, m, h and d may follow): 'never'"),
+        (["--segment-bytes", "1K", "U_x", "spool"], 2, "argument --segment-bytes: from 1M to 1G, not 1K"),
+        (["--from", "1", "U_x", "spool"], 2, "--from is for --print only"),
+        (["--info", "spool", "--follow"], 2, "--follow is for --print only"),
+        (["--print", "spool", "--quiet"], 2, "--quiet does not go with --print or --info"),
+        (["--print", "spool", "--slave"], 2, "--master or --slave does not go with --print or --info"),
+        (["--print", "spool", "more"], 2, "one spool, please, and not more too"),
+        (["--print", "spool", "--to", "1", "-f"], 2, "--to and --follow exclude each other"),
+        (["--print", "spool", "--from", "noon"], 2, "argument --from: not an offset (1234, -100), an age (10m) or a time"),
+        (["--print", "spool", "--from", "9999-12-31T23:59:59-14:00"], 2, "argument --from: not an offset (1234, -100), an age"),
+        (["--print", "spool", "--from", "999999999d"], 2, "argument --from: not an offset (1234, -100), an age"),
+        (["--print", "spool"], 1, "spool is no spool: it has no spool.json"),
+        (["--info", "spool"], 1, "spool is no spool: it has no spool.json"),
+        (["X_x", "spool"], 1, "PLACE/X_x: no channel has this name; its first letter is U, A, S or B"),
+        (["--master", "B_x", "spool"], 1, "PLACE/B_x: only U and S channels have a master"),
+        (["B_x", "none/spool"], 1, "PLACE/none does not exist"),
+        (["B_x", "."], 1, "PLACE is no spool, and not empty"),
+        (["B_x", "file"], 1, "PLACE/file is no directory"),
+        (["B_x", "foreign"], 1, "PLACE/foreign is the spool of U_other, not of B_x"),
+        (["B_x", "used"], 1, "PLACE/used is being written by process "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_line(place: Path, arguments: list[str], status: int, words: str) -> None:
+    (place / "file").touch()
+    SpoolWriter(place / "foreign", "U_other").close()
+    lock = SpoolLock(place / "used", "B_x")
+    done = run(*RECORD, *arguments, cwd=place)
+    lock.close()
+    assert done.stderr.startswith("futebus-record: " + words.replace("PLACE", str(place)))
+    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stdout) == (status, "")
+    assert not (place / "spool").exists() or status == 1
+
+
+def test_a_channel_that_may_not_be_opened_ends_it(mounting: Mounting, place: Path, start: Start) -> None:
+    bus = mounting("allow_other,mode=755")
+    (place / "own").mkdir()
+    os.chown(place / "own", 65534, 65534)
+    drop = "record.parser().format_help(); os.setuid(65534); sys.exit(record.main())"  # what is imported late is there then
+    code = f"import os, sys; from futebus import draining, holder, record; {drop}"
+    process = start(sys.executable, "-c", code, bus / "B_x", place / "own" / "spool")
+    assert process.wait(DEADLINE) == 1
+    assert process.communicate()[1] == f"futebus-record: {bus / 'B_x'}: Permission denied\n"
+
+
+def test_help_and_version() -> None:
+    shown = run(*RECORD, "--help")
+    assert shown.returncode == 0
+    assert "--keep-bytes" in shown.stdout
+    assert run(*RECORD, "--version").stdout.startswith("futebus-record 0.")
+
+
+def test_what_is_imported() -> None:
+    """The help needs nothing, and a recorder nothing of FUSE."""
+    code = (
+        "import sys; from futebus.commands.record import parser; parser().format_help(); "
+        "print({'futebus.spool'} & set(sys.modules))"
+    )
+    assert run(sys.executable, "-c", code).stdout == "set()\n"
+    code = (
+        "import sys; import futebus.recorder.holder, futebus.recorder.show; "
+        "print({'futebus.fuse', 'trio', 'pyfuse3'} & set(sys.modules))"
+    )
+    assert run(sys.executable, "-c", code).stdout == "set()\n"
+
+
+def test_quiet(bus: Mount, start: Start, place: Path) -> None:
+    process = start(*RECORD, "-q", bus / "U_x", place / "spool")
+    bus.wait_for_clients(1, "U_x", role="master")
+    process.terminate()
+    assert process.communicate(timeout=DEADLINE) == ("", "")
+
+
+def test_the_processes_are_what_they_are_taken_for(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "U_x")
+    assert recorder.holder == recorder.process.pid
+    assert parent_of(Path("/proc") / str(recorder.drain())) == recorder.holder
+    recorder.end()

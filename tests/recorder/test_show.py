@@ -1,0 +1,156 @@
+"""What the recorder shows of a spool: its lines, at any place, also into a channel; and a summary."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from futebus.spool import Spool, SpoolWriter
+
+from ..conftest import Start
+from ..helpers.mounts import Mount, Mounting, bash, run
+from ..helpers.recorders import RECORD
+from ..helpers.waiting import DEADLINE, until
+from ..spool.test_spool import numbered
+
+
+@pytest.fixture
+def spool(place: Path) -> Path:
+    """Three appends of a hundred lines, each at a time of its own."""
+    with SpoolWriter(place / "spool", "U_x", segment_bytes=1 << 20) as writer:
+        for begin in (0, 100, 200):
+            moment = time.time_ns()
+            until(lambda moment=moment: time.time_ns() > moment + 2_000_000)  # type: ignore[misc]
+            writer.append(numbered(begin, begin + 100))
+    return place / "spool"
+
+
+@pytest.mark.parametrize(
+    ("options", "begin", "end"),
+    [
+        ([], 0, 300),
+        (["--from", "0"], 0, 300),
+        (["--from", "150"], 150, 300),
+        (["--from", "-10"], 290, 300),
+        (["--from", "-1000"], 0, 300),
+        (["--from", "300"], 300, 300),
+        (["--to", "10"], 0, 10),
+        (["--from", "99", "--to", "101"], 99, 101),
+        (["--from", "101", "--to", "99"], 101, 101),
+        (["--from", "-20", "--to", "-10"], 280, 290),
+        (["--from", "1h"], 0, 300),
+        (["--to", "1h"], 0, 0),
+        (["--from", "0s"], 300, 300),
+        (["--from", "2020-01-01"], 0, 300),
+        (["--from", "2999-01-01T00:00:00Z"], 300, 300),
+        (["--from", "SECOND"], 100, 300),
+        (["--from", "SECOND", "--to", "THIRD"], 100, 200),
+    ],
+)
+def test_print(spool: Path, options: list[str], begin: int, end: int) -> None:
+    times = [time for piece in Spool(spool).pieces(0, 300) for _, time in piece.times]
+    for number, word in enumerate(("FIRST", "SECOND", "THIRD")):
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(times[number] // 10**9))
+        iso = f"{moment}.{times[number] // 1000 % 10**6:06}+00:00"
+        options = [iso if option == word else option for option in options]
+    done = run(*RECORD, "--print", spool, *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.encode() == numbered(begin, end)
+
+
+def test_a_time_without_a_zone_is_local(spool: Path) -> None:
+    times = [time for piece in Spool(spool).pieces(0, 300) for _, time in piece.times]
+    environment = {**os.environ, "TZ": "UTC-5"}
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(times[0] // 10**9 + 5 * 3600))
+    assert run(*RECORD, "--print", spool, "--from", moment, env=environment).stdout.encode() == numbered(0, 300)
+    assert run(*RECORD, "--print", spool, "--to", moment, env=environment).stdout == ""
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(times[2] // 10**9 + 1 + 5 * 3600))
+    assert run(*RECORD, "--print", spool, "--to", moment, env=environment).stdout.encode() == numbered(0, 300)
+
+
+def test_print_says_what_is_not_there(place: Path) -> None:
+    with SpoolWriter(place / "spool", "U_x", segment_bytes=1 << 16, first_segment_bytes=1 << 16) as writer:
+        for begin in range(0, 2000, 100):
+            writer.append(numbered(begin, begin + 100))
+        writer.retain(offset=1500)
+        begin = Spool(place / "spool").begin
+    assert 0 < begin <= 1500
+    for options in (["--from", str(begin - 1)], ["--from", "2001"]):
+        done = run(*RECORD, "--print", place / "spool", *options)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"has the lines {begin} to 2000, and not {options[1]}\n" in done.stderr
+    done = run(*RECORD, "--print", place / "spool", "--to", "2001")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert run(*RECORD, "--print", place / "spool").stdout.encode() == numbered(begin, 2000)
+
+
+def test_follow(place: Path, start: Start) -> None:
+    with SpoolWriter(place / "spool", "U_x", segment_bytes=1 << 16, first_segment_bytes=1 << 13) as writer:
+        writer.append(b"one\ntwo\n")
+        reader = start(*RECORD, "--print", place / "spool", "--follow", "--from", "1")
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "two\n"
+        for number in range(2000):
+            writer.append(b"%099d\n" % number)
+            if number % 500 == 0:
+                writer.note_lost(1)
+        for number in range(2000):
+            assert int(reader.stdout.readline()) == number
+    reader.send_signal(signal.SIGINT)
+    assert reader.wait(DEADLINE) == -signal.SIGINT
+    assert reader.communicate() == ("", "")
+
+
+def test_a_closed_pipe_ends_it_quietly(place: Path) -> None:
+    with SpoolWriter(place / "spool", "U_x") as writer:
+        writer.append(numbered(0, 20_000))
+    done = bash(f"{' '.join(RECORD)} --print {place}/spool | head -n 1; echo ${{PIPESTATUS[0]}}")
+    assert done.stdout.encode() == numbered(0, 1) + b"%d\n" % (128 + signal.SIGPIPE)
+    assert done.stderr == ""
+
+
+def test_replay_into_a_channel(mounting: Mounting, place: Path, start: Start) -> None:
+    bus = mounting("max_queue=100,max_message=1M")
+    lines = numbered(0, 3000) + b"x" * 300_000 + b"\n" + b"y" * 1000 + b"\n"
+    with SpoolWriter(place / "spool", "U_x") as writer:
+        writer.append(lines)
+    master = start("bash", "-c", f"cat <>{bus.path}/+.U_x >{place}/out")
+    bus.wait_for_clients(1, "U_x", role="master")
+    done = bash(f"{' '.join(RECORD)} --print {place}/spool > {bus.path}/U_x")
+    assert (done.returncode, done.stderr) == (0, "")
+    until(lambda: (place / "out").read_bytes() == lines, "all of it has arrived")
+    os.killpg(master.pid, signal.SIGKILL)
+
+
+def test_a_channel_that_takes_no_more_is_told(bus: Mount, place: Path) -> None:
+    with SpoolWriter(place / "spool", "A_x") as writer:
+        writer.append(b"no address\n")
+    done = bash(f"{' '.join(RECORD)} --print {place}/spool > {bus.path}/A_x")
+    assert done.returncode == 1
+    assert done.stderr == "futebus-record: standard output: Bad address\n"
+
+
+def test_info(spool: Path) -> None:
+    with SpoolWriter(spool, "U_x", segment_bytes=1 << 20) as writer:
+        writer.note_lost(7)
+    shown = run(*RECORD, "--info", spool)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    rows = dict(line.split(None, 1) for line in shown.stdout.splitlines())
+    assert rows["channel"] == "U_x"
+    assert rows["identity"] == Spool(spool).id
+    assert rows["lines"] == "300, from 0 up to 300"
+    assert re.fullmatch(r"30000 \(29\.3K\), \S+ on the disk in 1 segments", rows["bytes"])
+    assert rows["lost"] == "7, that came faster than they could be taken"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d", rows["first"])
+    assert rows["first"] <= rows["last"]
+
+
+def test_info_of_an_empty_spool(place: Path) -> None:
+    SpoolWriter(place / "spool", "B_x").close()
+    rows = dict(line.split(None, 1) for line in run(*RECORD, "--info", place / "spool").stdout.splitlines())
+    assert rows["lines"] == "0, from 0 up to 0"
+    assert rows["first"] == rows["last"] == "-"
+    assert rows["lost"] == "none that is known"

@@ -1,0 +1,295 @@
+"""Channels that a pattern matches, whoever made them and whatever they are called: a reader as Spark uses it, without Spark."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from futebus.spark.compat import ReadAllAvailable
+from futebus.spark.options import SCHEMA
+from futebus.spark.source.stream import FutebusStreamReader, Offset
+from futebus.spool import SpoolWriter
+
+from ...helpers.descriptors import descriptors
+from ...helpers.mounts import Mount, Mounting
+from ...helpers.waiting import until
+
+Said = list[tuple[str, str]]
+
+
+class Driver:
+    """Asks a reader what Spark asks it, in Spark's order."""
+
+    def __init__(self, bus: Path, spools: Path, start: Offset | None = None, **options: str) -> None:
+        given = {"path": str(bus), "subscribePattern": "(?s).*", "spoolLocation": str(spools), "pollTimeoutMs": "50", **options}
+        self.reader = FutebusStreamReader(SCHEMA, given)
+        initial = self.reader.initialOffset() if start is None else start
+        self.offsets = [initial]
+        self.said: Said = []
+
+    @property
+    def at(self) -> Offset:
+        return self.offsets[-1]
+
+    def batch(self) -> bool:
+        """Runs a batch if there is something new. Returns whether there was."""
+        end = self.reader.latestOffset(self.at, ReadAllAvailable())
+        if end == self.at:
+            return False
+        if len(self.offsets) > 1:
+            self.reader.commit(self.at)
+        for part in self.reader.partitions(self.at, end):
+            for rows in self.reader.read(part):
+                self.said += [(row["channel"], row["value"]) for row in rows.to_pylist()]
+        self.offsets.append(end)
+        return True
+
+    def wait_for(self, lines: int) -> None:
+        until(lambda: self.batch() and len(self.said) >= lines, f"{lines} lines, and not only {len(self.said)}", 60)
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        until(lambda: (self.batch(), condition())[1], what, 60)
+
+
+@pytest.fixture
+def drive() -> Iterator[Callable[..., Driver]]:
+    """Makes drivers, and stops their readers."""
+    kept = signal.getsignal(signal.SIGTERM)
+    made: list[Driver] = []
+
+    def make(*given: Any, **options: Any) -> Driver:
+        made.append(Driver(*given, **options))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        driver.reader.stop()
+    signal.signal(signal.SIGTERM, kept)
+
+
+Drive = Callable[..., Driver]
+
+
+def drains() -> int:
+    return sum(thread.name.startswith("drain ") for thread in threading.enumerate())
+
+
+def listens(bus: Mount, count: int) -> bool:
+    return len([client for client in bus.clients() if client["RW"] == "r-+"]) == count
+
+
+ODD = ["B_a b ", "B_new\nline", "B_\x1b[2J", "B_wörld", "B_%41,x", "B_\\", "A_'\"*?[]{}", "B_" + "n" * 252]
+UNFIT = [os.fsdecode(b"B_\xff"), "B_" + "n" * 253]
+
+
+def test_odd_names(bus: Mount, place: Path, drive: Drive, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ODD + UNFIT:
+        bus.touch(name)
+    driver = drive(bus.path, place / "spools")
+    driver.wait_until(lambda: drains() == len(ODD), "all that can be are read")
+    for name in ODD:
+        (bus / name).write_text("{*}hello\n" if name[0] == "A" else "hello\n")
+    driver.wait_for(len(ODD))
+    assert sorted(driver.said) == sorted((name, "hello") for name in ODD)
+    words = capsys.readouterr().err
+    assert all(line.isprintable() for line in words.splitlines())
+    assert sorted(words.splitlines()) == [
+        rf"futebus: {bus.path}/B_\xff: its name is no UTF-8, and Spark has no other text; it is left out",
+        f"futebus: {bus.path}/B_{'n' * 253}: File name too long; it is left out",
+    ]
+    for _ in range(3):  # and nothing more
+        driver.batch()
+    assert capsys.readouterr().err == ""
+
+
+def test_channels_that_go_are_given_back(bus: Mount, place: Path, drive: Drive) -> None:
+    """Services come and go by the dozen, some under names that were there before. Each line comes once."""
+    driver = drive(bus.path, place / "spools")
+    before = descriptors()
+    expected: Said = []
+    for round_ in range(3):
+        names = [f"U_{number}" for number in range(round_, round_ + 8)]
+        masters = [os.open(bus / f".{name}", os.O_RDWR | os.O_CREAT) for name in names]
+        driver.wait_until(lambda: drains() == 8 and listens(bus, 8), "they are read")
+        for name, master in zip(names, masters, strict=True):
+            os.write(master, f"{name} in round {round_}\n".encode())
+            expected.append((name, f"{name} in round {round_}"))
+            os.close(master)
+        driver.wait_for(len(expected))
+    assert sorted(driver.said) == sorted(expected)
+    driver.wait_until(lambda: not drains() and descriptors() == before, "their threads and open files are gone")
+    # One that stays, and has something to say now and then.
+    bus.touch("B_stays")
+    driver.wait_until(lambda: listens(bus, 1), "it is read")
+
+    def is_rest_gone() -> bool:
+        (bus / "B_stays").write_text("more\n")
+        return [entry.name for entry in (place / "spools").iterdir() if entry.is_dir()] == ["B_stays"]
+
+    driver.wait_until(is_rest_gone, "their spools are gone")
+    assert list(driver.at) == ["B_stays"]
+    assert sorted(said for said in driver.said if said[0] != "B_stays") == sorted(expected)
+
+
+def test_a_query_that_is_killed_while_channels_come_and_go(bus: Mount, place: Path, drive: Drive) -> None:
+    """It begins again with each offset that Spark may have noted last."""
+    expected: Said = []
+    said: Said = []
+    start: Offset | None = None
+    bus.touch("B_stays")
+    for number in range(12):
+        driver = drive(bus.path, place / "spools", start)
+        if number % 4 < 2:  # it is there in every other pair of lives
+            master = os.open(bus / ".U_goes", os.O_RDWR | os.O_CREAT)
+            driver.wait_until(lambda: listens(bus, 2), "both are read")
+            os.write(master, f"goes {number}\n".encode())
+            expected.append(("U_goes", f"goes {number}"))
+            os.close(master)
+        driver.wait_until(lambda: listens(bus, 1), "the other is read")
+        (bus / "B_stays").write_text(f"stays {number}\n")
+        expected.append(("B_stays", f"stays {number}"))
+        driver.wait_for(len(expected) - len(said))
+        for _ in range(number % 3):  # more or less of what follows
+            (bus / "B_stays").write_text("again\n")
+            driver.wait_for(len(driver.said) + 1)
+        start = driver.at
+        said += [line for line in driver.said if line[1] != "again"]
+        driver.reader.stop()
+    assert sorted(said) == sorted(expected)
+
+
+def test_what_somebody_removes_is_not_made_again(bus: Mount, place: Path, drive: Drive) -> None:
+    bus.touch("B_x")
+    driver = drive(bus.path, place / "spools")
+    driver.wait_until(lambda: listens(bus, 1), "it is read")
+    (bus / "B_x").unlink()
+    driver.wait_until(lambda: not drains(), "it is given back")
+    driver.batch()
+    assert [entry.name for entry in bus.path.iterdir()] == ["_stat"]
+
+
+def test_a_bus_that_goes_and_comes(mounting: Mounting, place: Path, drive: Drive, capsys: pytest.CaptureFixture[str]) -> None:
+    bus = mounting()
+    bus.touch("B_x")
+    driver = drive(bus.path, place / "spools")
+    driver.wait_until(lambda: listens(bus, 1), "it is read")
+    (bus / "B_x").write_text("one\n")
+    driver.wait_for(1)
+    bus.unmount()
+    driver.wait_until(lambda: not drains(), "it is given back")
+    again = Mount(bus.path, place / "again.log")
+    try:
+        again.touch("B_x")
+        driver.wait_until(lambda: listens(again, 1), "it is read again")
+        (again / "B_x").write_text("two\n")
+        driver.wait_for(2)
+        assert [value for _, value in driver.said] == ["one", "two"]
+        words = capsys.readouterr().err.splitlines()
+        assert words == [f"futebus: no bus is mounted on {bus.path}; waiting", f"futebus: {bus.path}: the bus is back"]
+        driver.reader.stop()
+        again.unmount()
+    finally:
+        again.discard()
+
+
+# ---------------------------------------------------------------------------------------------- in processes of their own
+
+CHILD = """
+import os, resource, sys
+from tests.spark.test_found import Driver
+from futebus.spark import drains, found, reader
+from pathlib import Path
+bus, spools = map(Path, sys.argv[1:3])
+before, after = sys.argv[3:]
+exec(before)
+driver = Driver(bus, spools)
+print("begun", flush=True)
+driver.wait_for(1)
+exec(after)
+print(driver.said)
+driver.reader.stop()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_channels_that_may_not_be_read(mounting: Mounting, place: Path, start: Any) -> None:
+    bus = mounting("allow_other")
+    for number in range(150):
+        bus.touch(f"B_secret{number}").chmod(0o620)
+    bus.touch("B_open").chmod(0o666)
+    (place / "spools").mkdir()
+    os.chown(place / "spools", 65534, 65534)
+    child = start(sys.executable, "-c", CHILD, bus.path, place / "spools", "os.setuid(65534)", "")
+    assert child.stdout.readline() == "begun\n"
+    until(lambda: listens(bus, 1), "what may be read is read")
+    (bus / "B_open").write_text("hello\n")
+    said, words = child.communicate(timeout=60)
+    assert said == "[('B_open', 'hello')]\n"
+    lines = words.splitlines()
+    assert len(lines) == 101
+    assert lines[0] == f"futebus: {bus.path}/B_secret0: Permission denied; it is left out"
+    assert lines[-1] == "futebus: more are left out; they are not named"
+    assert [entry.name for entry in (place / "spools").iterdir() if entry.is_dir()] == ["B_open"]
+
+
+def test_more_channels_than_open_files(bus: Mount, place: Path, start: Any) -> None:
+    for number in range(30):
+        bus.touch(f"B_{number:02}")
+    before = "resource.setrlimit(resource.RLIMIT_NOFILE, (208, 208))"
+    child = start(sys.executable, "-c", CHILD, bus.path, place / "spools", before, "")
+    assert child.stdout.readline() == "begun\n"
+    until(lambda: listens(bus, 10), "ten are read")
+    (bus / "B_00").write_text("hello\n")
+    said, words = child.communicate(timeout=60)
+    assert said == "[('B_00', 'hello')]\n"
+    assert len(words.splitlines()) == 20
+    assert f"futebus: {bus.path}/B_10: more than 10 channels need more open files (ulimit -n); it is left out\n" in words
+
+
+def test_a_spark_that_has_gone_is_no_error(bus: Mount, place: Path, start: Any) -> None:
+    """Its process for the source does this when the connection is closed before SIGTERM comes."""
+    end = "try:\n raise EOFError\nfinally:\n driver.reader.stop()"
+    child = start(sys.executable, "-c", CHILD, bus.touch("B_x").parent, place / "spools", "", end)
+    assert child.stdout.readline() == "begun\n"
+    until(lambda: listens(bus, 1), "it is read")
+    (bus / "B_x").write_text("hello\n")
+    assert child.communicate(timeout=60) == ("", "")
+    assert child.returncode == 0
+    assert not bus.clients("B_x")
+
+
+# ---------------------------------------------------------------------------------------------- spools of recorders
+
+
+def test_spools_that_cannot_be_read_are_left_out(place: Path, drive: Drive, capsys: pytest.CaptureFixture[str]) -> None:
+    spools = place / "spools"
+    for name in ("B_good", "B_bad", UNFIT[0]):
+        spools.mkdir(exist_ok=True)
+        with SpoolWriter(spools / name, name) as writer:
+            writer.append(b"hello\n")
+    (spools / "B_begun").mkdir()
+    identity = (spools / "B_bad" / "spool.json").read_text()
+    (spools / "B_begun" / "spool.json").write_text(identity.replace("B_bad", "B_begun"))
+    (spools / "B_bad" / "spool.json").write_text("{")
+    driver = drive(spools, spools, drain="external", startingOffsets="earliest")
+    driver.wait_for(1)
+    assert driver.said == [("B_good", "hello")]
+    words: list[str] = []
+
+    def said() -> bool:
+        words.extend(capsys.readouterr().err.splitlines())
+        return len(words) == 3
+
+    driver.wait_until(said, "it is said")
+    assert sorted(words) == sorted(
+        [
+            f"futebus: {spools / 'B_bad' / 'spool.json'} is damaged; it is left out",
+            f"futebus: {spools / 'B_begun'} has no segments; it is left out",
+            rf"futebus: {spools}/B_\xff: its name is no UTF-8, and Spark has no other text; it is left out",
+        ]
+    )

@@ -1,0 +1,569 @@
+"""Channels as streams: a real session, real buses, real writers."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from futebus.spark.compat import HAS_LIMITS
+from futebus.spark.format import named
+from futebus.spark.source.stream import cut
+from futebus.spool import Spool, SpoolWriter
+from tests.conftest import Start
+from tests.helpers.mounts import Mount, Mounting
+from tests.helpers.waiting import until
+
+
+class Kept:
+    """A query that keeps the rows of each batch, once for each batch."""
+
+    def __init__(self, place: Path) -> None:
+        self.batches: dict[int, list[Row]] = {}
+        self.checkpoint = place / "checkpoint"
+        self.query: StreamingQuery | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        self.batches[batch] = rows.collect()
+
+    def start(self, stream: DataFrame, **trigger: Any) -> "Kept":
+        writer = stream.writeStream.foreachBatch(self).option("checkpointLocation", str(self.checkpoint))
+        self.query = (writer.trigger(**trigger) if trigger else writer).start()
+        return self
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for _, rows in sorted(self.batches.items()) for row in rows]
+
+    @property
+    def values(self) -> list[str]:
+        return [row.value for row in self.rows]
+
+    def wait_for(self, count: int) -> list[Row]:
+        def come() -> bool:
+            assert self.query is not None
+            if error := self.query.exception():
+                raise error
+            return len(self.rows) >= count
+
+        until(come, f"{count} rows", 60)
+        return self.rows
+
+    def finish(self) -> list[Row]:
+        assert self.query is not None
+        assert self.query.awaitTermination(60)
+        return self.rows
+
+    def stop(self) -> None:
+        assert self.query is not None
+        self.query.stop()
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Iterator[Callable[..., Kept]]:
+    """Makes queries, and stops them."""
+    with contextlib.ExitStack() as stack:
+
+        def make(stream: DataFrame, name: str = "query", **trigger: Any) -> Kept:
+            place = tmp_path / name
+            place.mkdir(exist_ok=True)
+            made = Kept(place).start(stream, **trigger)
+            stack.callback(made.stop)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Callable[..., DataFrame]:
+    """Makes streams of a channel, with a spool in the test's directory."""
+
+    def make(path: Path | str | None, schema: str | None = None, **options: object) -> DataFrame:
+        given = {"spoolLocation": tmp_path / "spool", **options}
+        reader = spark.readStream.format("futebus").options(**{name: str(value) for name, value in given.items()})
+        if schema:
+            reader = reader.schema(schema)
+        return reader.load(None if path is None else str(path))
+
+    return make
+
+
+Stream = Callable[..., DataFrame]
+Keep = Callable[..., Kept]
+
+
+def say(channel: Path, *lines: str) -> None:
+    with channel.open("w") as file:
+        file.write("".join(line + "\n" for line in lines))
+
+
+def wait_for_query(bus: Mount, channel: str) -> None:
+    """Waits until a query listens."""
+    until(lambda: [client for client in bus.clients(channel) if client["RW"] == "r-+"], f"a query on {channel}", 60)
+
+
+# ---------------------------------------------------------------------------------------------- what comes
+
+
+def test_what_is_echoed_comes_with_all_columns(bus: Mount, stream: Stream, keep: Keep) -> None:
+    query = keep(stream(bus.touch("B_log")))
+    wait_for_query(bus, "B_log")
+    say(bus / "B_log", "hello", "wörld")
+    rows = query.wait_for(2)
+    assert [(row.value, row.channel, row.offset, row.address) for row in rows] == [
+        ("hello", "B_log", 0, None),
+        ("wörld", "B_log", 1, None),
+    ]
+    assert abs(rows[0].timestamp.timestamp() - (bus / "B_log").stat().st_mtime) < 60
+
+
+def test_only_the_columns_that_are_wanted_and_lines_as_bytes(bus: Mount, stream: Stream, keep: Keep) -> None:
+    query = keep(stream(bus.touch("B_log"), "value BINARY"))
+    wait_for_query(bus, "B_log")
+    (bus / "B_log").write_bytes(b"\0\xff \r\n")
+    assert query.wait_for(1) == [Row(value=bytearray(b"\0\xff \r"))]
+
+
+def test_rows_can_be_counted_without_any_column(bus: Mount, spark: SparkSession, tmp_path: Path) -> None:
+    with SpoolWriter(tmp_path / "spool", "B_log") as spool:
+        spool.append(b"a\nb\n" * 1000)
+    assert spark.read.format("futebus").load(str(tmp_path / "spool")).count() == 2000
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("PERMISSIVE", ["good", "b�d", "good too"]), ("DROPMALFORMED", ["good", "good too"])],
+)
+def test_lines_that_are_no_utf8(spark: SparkSession, tmp_path: Path, mode: str, expected: list[str]) -> None:
+    with SpoolWriter(tmp_path / "spool", "B_log") as spool:
+        spool.append(b"good\nb\xffd\ngood too\n")
+    rows = spark.read.format("futebus").option("mode", mode).load(str(tmp_path / "spool")).orderBy("offset").collect()
+    assert [row.value for row in rows] == expected
+    assert rows[-1].offset == 2
+
+
+def test_failfast_fails_at_a_line_that_is_no_utf8(spark: SparkSession, tmp_path: Path) -> None:
+    with SpoolWriter(tmp_path / "spool", "B_log") as spool:
+        spool.append(b"good\nb\xffd\n")
+    with pytest.raises(Exception, match="line 1 of B_log is no UTF-8"):
+        spark.read.format("futebus").option("mode", "FAILFAST").load(str(tmp_path / "spool")).collect()
+
+
+def test_addresses_of_an_a_channel_are_a_column(bus: Mount, stream: Stream, keep: Keep) -> None:
+    query = keep(stream(bus.touch("A_chat")))
+    wait_for_query(bus, "A_chat")
+    with (bus / "A_chat").open("w") as one, (bus / "A_chat").open("w") as two:
+        for file, text in ((one, "{*}from one} {2}"), (two, "{*}")):
+            file.write(text + "\n")
+            file.flush()
+    rows = query.wait_for(2)
+    ids = [client["ID"] for client in bus.clients("A_chat")]
+    first = int(ids[0], 16)
+    assert [(row.address, row.value) for row in rows] == [(f"{first + 1:x}", "from one} {2}"), (f"{first + 2:x}", "")]
+
+
+def test_a_query_can_be_the_master_of_a_service(bus: Mount, stream: Stream, keep: Keep) -> None:
+    query = keep(stream(bus / "S_ask", master="true"))
+    until((bus / "S_ask").exists, "the service", 60)
+    say(bus / "S_ask", "question")
+    assert [(row.address, row.value) for row in query.wait_for(3)] == [("2:o", ""), ("2", "question"), ("2:c", "")]
+
+
+def test_a_master_gets_every_line_of_several_writers_in_their_order(bus: Mount, stream: Stream, keep: Keep, start: Start) -> None:
+    query = keep(stream(bus / "U_jobs", "value STRING", master="true"))
+    until((bus / "U_jobs").exists, "the channel", 60)
+    writers = [start("sh", "-c", f"seq -f 'w{number} %.0f' 30000 > {bus / 'U_jobs'}") for number in range(4)]
+    for writer in writers:
+        assert writer.wait(60) == 0
+    values = [row.value.split() for row in query.wait_for(120_000)]
+    for number in range(4):
+        assert [int(count) for name, count in values if name == f"w{number}"] == list(range(1, 30001))
+
+
+def test_a_slave_hears_what_the_master_says(bus: Mount, stream: Stream, keep: Keep) -> None:
+    master = os.open(bus / ".U_news", os.O_RDWR | os.O_CREAT)
+    try:
+        query = keep(stream(bus / "U_news"))
+        wait_for_query(bus, "U_news")
+        os.write(master, b"extra, extra\n")
+        assert [row.value for row in query.wait_for(1)] == ["extra, extra"]
+    finally:
+        os.close(master)
+
+
+def test_several_channels(bus: Mount, stream: Stream, keep: Keep) -> None:
+    query = keep(stream(bus.path, subscribe=f"{bus.touch('B_a')}, {bus.touch('B_b').name}"))
+    for name in ("B_a", "B_b"):
+        wait_for_query(bus, name)
+        say(bus / name, f"on {name}")
+    assert sorted((row.channel, row.value, row.offset) for row in query.wait_for(2)) == [
+        ("B_a", "on B_a", 0),
+        ("B_b", "on B_b", 0),
+    ]
+
+
+def test_channels_that_a_pattern_matches_now_and_later(bus: Mount, stream: Stream, keep: Keep) -> None:
+    bus.touch("B_one")
+    bus.touch("B_other")
+    query = keep(stream(bus.path, subscribePattern="B_one.*"))
+    wait_for_query(bus, "B_one")
+    bus.touch("B_one_more")
+    wait_for_query(bus, "B_one_more")
+    say(bus / "B_other", "not for us")
+    say(bus / "B_one_more", "late")
+    say(bus / "B_one", "early")
+    assert sorted(row.value for row in query.wait_for(2)) == ["early", "late"]
+    assert not bus.clients("B_other")
+
+
+def test_a_format_for_one_query_alone_shares_nothing_with_others(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark writes to the map of environment variables of a source's object, without a lock."""
+    with SpoolWriter(tmp_path / "spool", "B_log") as spool:
+        spool.append(b"a\nb\n")
+    maps = []
+    session: Any = spark
+    for name in ("futebus_one", "futebus_two"):
+        spark.dataSource.register(named(name))
+        assert spark.read.format(name).load(str(tmp_path / "spool")).count() == 2
+        found = session._jsparkSession.sessionState().dataSourceManager().lookupDataSource(name)
+        maps.append(found.dataSourceCls().envVars())
+        maps[-1].put("ONLY", name)
+    assert [shared["ONLY"] for shared in maps] == ["futebus_one", "futebus_two"]
+
+
+# ---------------------------------------------------------------------------------------------- how much, and from where
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """A spool of 1,000 lines of 10 bytes, as of a recorder."""
+    with SpoolWriter(tmp_path / "spool", "B_log") as writer:
+        writer.append(b"".join(b"line %04d\n" % number for number in range(1000)))
+    return tmp_path / "spool"
+
+
+EXTERNAL = {"drain": "external", "startingOffsets": "earliest"}
+
+
+needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 does not tell a source how much it may read")
+
+
+@needs_limits
+@pytest.mark.parametrize(
+    ("limit", "sizes"),
+    [
+        ({"maxRowsPerTrigger": 300}, [300, 300, 300, 100]),
+        ({"maxBytesPerTrigger": "4009"}, [400, 400, 200]),
+        ({"maxBytesPerTrigger": "4k", "maxRowsPerTrigger": 401}, [401, 401, 198]),
+        ({}, [1000]),
+    ],
+)
+def test_limits_and_available_now(stream: Stream, keep: Keep, spool: Path, limit: dict[str, Any], sizes: list[int]) -> None:
+    query = keep(stream("/bus/B_log", **EXTERNAL, **limit), availableNow=True)
+    assert [row.value for row in query.finish()] == [f"line {number:04d}" for number in range(1000)]
+    assert [len(rows) for _, rows in sorted(query.batches.items())] == sizes
+
+
+def test_available_now_does_not_wait_for_what_comes_later(stream: Stream, keep: Keep, spool: Path) -> None:
+    first = keep(stream("/bus/B_log", **EXTERNAL), availableNow=True).finish()
+    with SpoolWriter(spool, "B_log") as writer:
+        writer.append(b"late\n")
+    again = keep(stream("/bus/B_log", **EXTERNAL), availableNow=True)
+    assert len(first) == 1000
+    assert [(row.value, row.offset) for row in again.finish()] == [("late", 1000)]
+
+
+def test_latest_begins_with_what_comes(stream: Stream, keep: Keep, spool: Path) -> None:
+    query = keep(stream("/bus/B_log", drain="external", startingOffsets="latest", pollTimeoutMs=50))
+    until(lambda: query.query and query.query.status["message"].startswith(("Waiting", "Getting")), "it runs", 60)
+    until(lambda: list(spool.glob("initial-*")), "it has begun", 60)
+    with SpoolWriter(spool, "B_log") as writer:
+        writer.append(b"late\n")
+    assert [row.value for row in query.wait_for(1)] == ["late"]
+
+
+def test_small_partitions_give_the_same_lines(stream: Stream, keep: Keep, spool: Path) -> None:
+    query = keep(stream("/bus/B_log", partitionBytes=1000, **EXTERNAL), availableNow=True)
+    assert sorted(row.value for row in query.finish()) == [f"line {number:04d}" for number in range(1000)]
+
+
+@pytest.mark.parametrize(("processors", "most", "parts"), [(1, 64 << 20, 1), (2, 64 << 20, 2), (9, 64 << 20, 3), (1, 6 << 20, 4)])
+def test_a_spool_is_cut_for_the_processors_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int, most: int, parts: int
+) -> None:
+    block = b"%099d\n" % 0 * 10_486
+    with SpoolWriter(tmp_path / "B_log", "B_log", first_segment_bytes=64 << 20) as writer:
+        for _ in range(24):
+            writer.append(block)
+    monkeypatch.setattr("futebus.spark.source.stream.PROCESSORS", processors)
+    spool = Spool(tmp_path / "B_log")
+    pieces = cut(spool, 1, spool.end, most)
+    assert len(pieces) == parts
+    assert [piece.first for piece in pieces] == [1, *(piece.first + piece.lines for piece in pieces)][:-1]
+    assert pieces[-1].first + pieces[-1].lines == spool.end
+
+
+def test_a_directory_of_spools_as_a_table(spark: SparkSession, tmp_path: Path, spool: Path) -> None:
+    with SpoolWriter(tmp_path / "S_ask", "S_ask") as writer:
+        writer.append(b"{1:o}\n{1}who?\n")
+    rows = spark.read.format("futebus").load(str(tmp_path)).where("offset < 2").orderBy("channel", "offset").collect()
+    assert [(row.channel, row.value, row.address) for row in rows] == [
+        ("B_log", "line 0000", None),
+        ("B_log", "line 0001", None),
+        ("S_ask", "", "1:o"),
+        ("S_ask", "who?", "1"),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- again, and not twice
+
+
+def test_a_query_goes_on_where_it_was(bus: Mount, stream: Stream, keep: Keep) -> None:
+    query = keep(stream(bus.touch("B_log")))
+    for number in range(3):
+        wait_for_query(bus, "B_log")
+        say(bus / "B_log", f"run {number}")
+        query.wait_for(number + 1)
+        query.stop()
+        until(lambda: not bus.clients("B_log"), "the query has left")
+        if number < 2:
+            query.start(stream(bus / "B_log"))
+    assert [(row.value, row.offset) for row in query.rows] == [("run 0", 0), ("run 1", 1), ("run 2", 2)]
+
+
+def test_a_first_batch_that_failed_is_not_lost(bus: Mount, stream: Stream, tmp_path: Path) -> None:
+    fails = threading.Event()
+    fails.set()
+
+    class Failing(Kept):
+        def __call__(self, rows: DataFrame, batch: int) -> None:
+            if fails.is_set():
+                raise RuntimeError("not yet")
+            super().__call__(rows, batch)
+
+    query = Failing(tmp_path).start(stream(bus.touch("B_log")))
+    wait_for_query(bus, "B_log")
+    say(bus / "B_log", "precious")
+    with pytest.raises(StreamingQueryException, match="not yet"):
+        query.finish()
+    fails.clear()
+    until(lambda: not bus.clients("B_log"), "the query has left")
+    query.start(stream(bus / "B_log"))
+    try:
+        assert [row.value for row in query.wait_for(1)] == ["precious"]
+    finally:
+        query.stop()
+
+
+def test_what_was_read_is_removed_from_the_disk(bus: Mount, stream: Stream, keep: Keep, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    query = keep(stream(bus / "U_jobs", "value STRING", master="true"))
+    until((bus / "U_jobs").exists, "the channel", 60)
+    lines = 0
+    for _ in range(3):  # the first segment has 4 MiB, the next one 8
+        say(bus / "U_jobs", *["x" * 1023] * 5000)
+        query.wait_for(lines := lines + 5000)
+    until(lambda: Spool(spool).begin > 0, "the first segment has gone")
+
+
+def test_stop_leaves_nothing_behind(bus: Mount, stream: Stream, keep: Keep, tmp_path: Path) -> None:
+    query = keep(stream(bus.touch("B_log")))
+    wait_for_query(bus, "B_log")
+    runner = int(bus.clients("B_log")[0]["PID"])
+    assert os.path.exists(f"/proc/{runner}")
+    query.stop()
+    until(lambda: not bus.clients("B_log"), "the client has left")
+    until(lambda: not os.path.exists(f"/proc/{runner}"), "the process has ended")
+    SpoolWriter(tmp_path / "spool", "B_log").close()  # nobody holds the lock
+
+
+def test_a_killed_runner_loses_nothing_that_it_had(bus: Mount, stream: Stream, keep: Keep, start: Start, tmp_path: Path) -> None:
+    query = keep(stream(bus / "U_jobs", "value STRING", master="true"))
+    sent = 0
+    for run in range(3):
+        until((bus / "U_jobs").exists, "the channel", 60)
+        assert run or list((tmp_path / "spool").glob("initial-*")), "where it begins is known before there is a line"
+        runner = until(lambda: [int(client["PID"]) for client in bus.clients("U_jobs", role="master")], "its master")[0]
+        say(bus / "U_jobs", *(f"line {number}" for number in range(sent, sent + 1000)))
+        # What the bus has handed out is in the spool before anybody can know.
+        until(lambda: bus.channel("U_jobs")["OUT"] == "1000", "all is read")
+        sent += 1000
+        os.kill(runner, signal.SIGKILL)
+        until(lambda: not (bus / "U_jobs").exists(), "the master has gone")
+        assert query.query is not None
+        with contextlib.suppress(StreamingQueryException):
+            until(lambda: query.query and query.query.exception(), "the query fails", 60)
+        query.start(stream(bus / "U_jobs", "value STRING", master="true"))
+    query.wait_for(sent)
+    assert query.values == [f"line {number}" for number in range(sent)]
+
+
+def test_a_bus_that_comes_back(place: Path, mounting: Mounting, stream: Stream, keep: Keep) -> None:
+    bus = mounting()
+    query = keep(stream(bus / "B_log"))
+    wait_for_query(bus, "B_log")
+    say(bus / "B_log", "before")
+    query.wait_for(1)
+    bus.daemon.kill()
+    bus.was_killed = True
+    bus.daemon.wait()
+    again = Mount(bus.path, place / "again.log")
+    try:
+        wait_for_query(again, "B_log")
+        say(again / "B_log", "after")
+        assert [row.value for row in query.wait_for(2)] == ["before", "after"]
+        query.stop()
+        again.unmount()
+    finally:
+        again.discard()
+
+
+def test_a_slow_query_loses_nothing_and_its_writers_do_not_wait(mounting: Mounting, stream: Stream, tmp_path: Path) -> None:
+    bus = mounting("max_queue=100")
+    goes_on = threading.Event()
+
+    class Slow(Kept):
+        def __call__(self, rows: DataFrame, batch: int) -> None:
+            assert goes_on.wait(60)
+            super().__call__(rows, batch)
+
+    query = Slow(tmp_path).start(stream(bus / "U_jobs", "value STRING", master="true"))
+    try:
+        until((bus / "U_jobs").exists, "the channel", 60)
+        for number in range(300):  # three times what the bus holds, one by one
+            say(bus / "U_jobs", f"line {number}")
+        goes_on.set()
+        assert [row.value for row in query.wait_for(300)] == [f"line {number}" for number in range(300)]
+    finally:
+        goes_on.set()
+        query.stop()
+
+
+# ---------------------------------------------------------------------------------------------- losses
+
+
+def _lossy(spool: Path) -> None:
+    with SpoolWriter(spool, "B_log") as writer:
+        writer.append(b"a\nb\n")
+        writer.note_lost(7)
+        writer.append(b"c\n")
+
+
+def test_a_loss_that_the_bus_counted_fails_the_query(stream: Stream, keep: Keep, tmp_path: Path) -> None:
+    _lossy(tmp_path / "spool")
+    query = keep(stream("/bus/B_log", **EXTERNAL))
+    with pytest.raises(
+        StreamingQueryException, match="the bus has dropped 7 lines of B_log before line 3, which came too fast; with fail"
+    ):
+        query.finish()
+    assert query.rows == []
+
+
+def test_or_does_not(stream: Stream, keep: Keep, tmp_path: Path) -> None:
+    _lossy(tmp_path / "spool")
+    query = keep(stream("/bus/B_log", failOnDataLoss="false", **EXTERNAL), availableNow=True)
+    query.finish()
+    assert query.values == ["a", "b", "c"]
+    with SpoolWriter(tmp_path / "spool", "B_log") as writer:
+        writer.append(b"d\n")
+    again = keep(stream("/bus/B_log", **EXTERNAL), availableNow=True)  # that loss is known by now
+    assert [row.value for row in again.finish()] == ["d"]
+
+
+@needs_limits
+def test_lines_that_retention_took(stream: Stream, keep: Keep, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with SpoolWriter(spool, "B_log", segment_bytes=1 << 12, first_segment_bytes=1 << 12) as writer:
+        for number in range(10):
+            writer.append(b"%d\n" % number + b"x" * 3000 + b"\n")
+        first = keep(stream("/bus/B_log", "value STRING", **EXTERNAL, maxRowsPerTrigger=2), availableNow=True)
+        first.finish()
+        (first.checkpoint / "commits" / "9").unlink()
+        (first.checkpoint / "commits" / ".9.crc").unlink(missing_ok=True)
+        writer.append(b"y" * 3000 + b"\n")
+        assert writer.retain(offset=writer.end) == 20
+    with pytest.raises(StreamingQueryException, match=r"have been removed from .* before they were read"):
+        keep(stream("/bus/B_log", "value STRING", **EXTERNAL), availableNow=True).finish()
+
+
+# ---------------------------------------------------------------------------------------------- what is refused
+
+
+def test_another_spool_is_not_taken_for_the_one_that_was(stream: Stream, keep: Keep, spool: Path) -> None:
+    keep(stream("/bus/B_log", **EXTERNAL), availableNow=True).finish()
+    identity = json.loads((spool / "spool.json").read_text())
+    (spool / "spool.json").write_text(json.dumps({**identity, "id": "another"}))
+    with SpoolWriter(spool, "B_log") as writer:
+        writer.append(b"more\n")
+    with pytest.raises(StreamingQueryException, match="is not the spool that these offsets belong to"):
+        keep(stream("/bus/B_log", **EXTERNAL), availableNow=True).finish()
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "words"),
+    [
+        (None, {}, "no channel is named"),
+        ("/bus/B_log", {"spoolLocation": ""}, "spoolLocation is needed"),
+        ("/bus/X_log", {}, "no channel has this name; its first letter is U, A, S or B"),
+        ("/bus/B_log", {"master": "true"}, "only U and S channels have a master"),
+        ("/bus/B_log", {"master": "yes"}, "master is true or false, not 'yes'"),
+        ("/bus/B_log", {"maxRows": "3"}, "there is no option 'maxrows'; is maxRowsPerTrigger meant?"),
+        ("/bus/B_log", {"maxRowsPerTrigger": "many"}, "maxRowsPerTrigger is a number from 1 on, not 'many'"),
+        ("/bus/B_log", {"maxBytesPerTrigger": "99999999t"}, "maxBytesPerTrigger is a number from 1 on, not '99999999t'"),
+        ("/bus/B_log", {"maxRowsPerTrigger": "9" * 5000}, "maxRowsPerTrigger is a number from 1 on, not '999"),
+        ("/bus/B_log", {"startingOffsets": "0"}, "startingOffsets is earliest or latest"),
+        ("/bus/B_log", {"mode": "lenient"}, "mode is one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
+        ("/bus/B_log", {"drain": "no"}, "drain is auto or external"),
+        ("/bus", {"subscribePattern": "("}, "subscribePattern is no regular expression"),
+        ("/bus", {"subscribePattern": "B", "subscribe": "B_a"}, "exclude each other"),
+        (None, {"subscribe": "/bus/B_a,/other/B_a"}, "two channels of the same name"),
+    ],
+)
+def test_wrong_options_are_told_in_one_sentence(
+    stream: Stream, keep: Keep, path: str | None, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises((AnalysisException, StreamingQueryException), match=re.escape(words)) as refused:
+        keep(stream(path, **options)).finish()
+    assert "Traceback" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [("text STRING", "there is no column 'text'"), ("value INT", "the column 'value' is STRING or BINARY, not INT")],
+)
+def test_wrong_schemas_are_told_in_one_sentence(stream: Stream, keep: Keep, spool: Path, schema: str, words: str) -> None:
+    with pytest.raises(StreamingQueryException, match=re.escape(words)):
+        keep(stream("/bus/B_log", schema, **EXTERNAL)).finish()
+
+
+def test_what_is_missing_is_told_in_one_sentence(bus: Mount, stream: Stream, keep: Keep, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    held = os.open(bus / ".U_held", os.O_RDWR | os.O_CREAT)
+    try:
+        cases: list[tuple[Path, dict[str, object], str]] = [
+            (tmp_path / "B_log", {}, f"no bus is mounted on {tmp_path}"),
+            (bus / "U_none", {}, "has no master; the option master=true makes the query become it"),
+            (bus / "B_log", {"spoolLocation": tmp_path / "other"}, "is no spool, and not empty"),
+            (
+                bus / "B_log",
+                {"spoolLocation": tmp_path / "new", "drain": "external"},
+                "is no spool yet: with drain=external, futebus",
+            ),
+            (tmp_path, {"subscribePattern": "B.*"}, f"no bus is mounted on {tmp_path}"),
+        ]
+        for number, (path, options, words) in enumerate(cases):
+            with pytest.raises(StreamingQueryException, match=re.escape(words)) as refused:
+                keep(stream(path, **options), f"query{number}").finish()
+            assert "Traceback" not in str(refused.value)
+    finally:
+        os.close(held)
