@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ..recorder.drain import Say
+from ..recorder.channel import Say
 from .order import sentence
 
 MOST_FAILURES = 7

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ..recorder.drain import ChannelError
+from ..recorder.channel import ChannelError
 from ..spark.options import QueryError
 from ..spool import SpoolError
 from .batches import SETTINGS

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ..core.text import counted
 from ..spark.format import named
 from ..spark.source.channels import Found, LeftOut
-from ..spark.source.drained import Drained, empty
+from ..spark.source.drains import DrainThread, empty
 from ..spool import Spool, SpoolError
 from . import figures as live
 from .batches import HIDDEN, Archive, Position, fitting, unfit
@@ -65,7 +65,7 @@ class Archiving:
         self._order, self._terminal = order, terminal
         self._stopping = threading.Event()
         self._busy = threading.Lock()
-        self._drained: dict[str, Drained] = {}
+        self._drained: dict[str, DrainThread] = {}
         self._news = threading.Condition()
         self._queries: dict[str, KeptQuery] = {}
         self._sources = itertools.count()
@@ -169,14 +169,14 @@ class Archiving:
             has_master = channel.name[0] in "US"
             if has_master and order.is_slave and not channel.exists():
                 raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
-            drained = Drained(channel, order.spool_of(channel.name), has_master and not order.is_slave, self._news)
+            drained = DrainThread(channel, order.spool_of(channel.name), has_master and not order.is_slave, self._news)
             drained.start()
             self._drained[channel.name] = drained
 
-    def _take(self, name: str) -> Drained:
+    def _take(self, name: str) -> DrainThread:
         """Drains a channel that the pattern has matched. Who is to be master must be told so: a channel that is there has one."""
         assert self._order.bus is not None
-        drained = Drained(self._order.bus / name, self._order.spool_of(name), False, self._news, is_found=True)
+        drained = DrainThread(self._order.bus / name, self._order.spool_of(name), False, self._news, is_found=True)
         drained.start()
         return drained
 

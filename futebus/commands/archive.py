@@ -183,7 +183,7 @@ def _order(given: argparse.Namespace) -> "Order":
     """
     from ..archive.batches import unfit
     from ..archive.order import Order
-    from ..recorder.drain import ChannelError, check_channel
+    from ..recorder.channel import ChannelError, check_channel
 
     *names, root = given.paths
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://?", root)

@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     if "end" in given and "follow" in given:
         command.error("--to and --follow exclude each other")
 
-    from futebus.recorder.drain import ChannelError
+    from futebus.recorder.channel import ChannelError
     from futebus.spool import SpoolError
 
     try:
@@ -175,7 +175,7 @@ def _show(given: dict[str, Any]) -> int:
 def _record(given: dict[str, Any]) -> int:
     from futebus.host.service import ServiceManager
     from futebus.recorder.holder import Holder, RecordError
-    from futebus.recorder.worker import Recording
+    from futebus.recorder.recording import Recording
     from futebus.spool import OWN_MODE
     from futebus.spool.layout import SEGMENT_BYTES
 

@@ -16,8 +16,9 @@ import zlib
 from ..host.service import ServiceManager
 from ..host.signals import ending_signals
 from ..spool import Spool, SpoolError, SpoolLock
-from .drain import Say, check_channel, join
-from .worker import DONE, ENDED, FAILED, FATAL, FINISH, ORPHANED, Draining, Held, Recording, open_spool
+from .channel import Say, check_channel, join
+from .recording import Held, Recording
+from .worker import DONE, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
 
 END_SECONDS = 2.0
 """How long, at the end, the drain is waited for before it is killed."""
@@ -191,7 +192,7 @@ class Holder:
         """Is the drain, in its process. Returns only when the holder has died."""
         outcome = FAILED
         try:
-            draining = Draining(self._recording, held, self._lock, control, self._say)
+            draining = Worker(self._recording, held, self._lock, control, self._say)
             outcome = draining.run(self._signals)
             if outcome == ORPHANED:
                 self._ending = draining.signal

@@ -7,55 +7,23 @@ import errno
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
 
-from ..spool import OWN_MODE, SpoolError, SpoolLock, SpoolWriter
-from .drain import RETRY_SECONDS, Drain, Say
+from ..spool import SpoolLock, SpoolWriter
+from .channel import RETRY_SECONDS, Say
+from .drain import Drain
+from .recording import Held, Recording
+from .upkeep import Upkeep
 
 FINISH_SECONDS = 1.5
 """How long, at the end, what is still queued is taken. Who goes on writing then is heard no more."""
-
-AGE_SECONDS = (1.0, 60.0)
-"""How often, at most and at least, it is looked whether lines are too old."""
 
 DONE, FAILED, ENDED, FATAL, ORPHANED = 0, 1, 3, 4, 5
 """How it ends: as it was told; by an error that may pass; with its channel; by one that will not pass; without a holder."""
 
 FINISH = b"F"
 """Tells it to take what is queued, and to end."""
-
-
-class Recording(NamedTuple):
-    """What is to be recorded, where and how."""
-
-    channel: Path
-    """In the directory where the bus is mounted."""
-    spool: Path
-    is_master: bool
-    mode: int | None
-    """The permissions of a channel that is created; None: what the umask leaves of 666."""
-    segment_bytes: int
-    keep_bytes: int | None
-    keep_age: float | None
-    """Seconds."""
-    sync: float | None
-    """How long, in seconds, lines may wait for fdatasync(2). 0: not at all. None: until the kernel writes them by itself."""
-    spool_mode: int = OWN_MODE
-    """The permissions of the spool's directory, if it is made."""
-
-
-class Held(NamedTuple):
-    """A channel that is open."""
-
-    descriptor: int
-    lost: int
-    """How many lines the spool counted as lost when it was opened."""
-    name: str
-    """Under which name the service manager keeps it, if there is one."""
 
 
 def open_spool(
@@ -98,7 +66,7 @@ def open_spool(
         pause = min(pause * 1.5, longest)
 
 
-class Draining:
+class Worker:
     """Drains a channel that is held, until the holder says so, dies, or the channel ends.
 
     Args:
@@ -180,7 +148,7 @@ class Draining:
             upkeep.stop()
             spool.close()
 
-    def _new_drain(self, spool: SpoolWriter, upkeep: "Upkeep") -> Drain:
+    def _new_drain(self, spool: SpoolWriter, upkeep: Upkeep) -> Drain:
         return Drain(
             self._recording.channel,
             spool,
@@ -191,7 +159,7 @@ class Draining:
             noted=spool.lost - self._held.lost,
         )
 
-    def _finish(self, spool: SpoolWriter, upkeep: "Upkeep") -> None:
+    def _finish(self, spool: SpoolWriter, upkeep: Upkeep) -> None:
         """Takes what is still queued."""
         last = self._new_drain(spool, upkeep)
         timer = threading.Timer(FINISH_SECONDS, last.stop)
@@ -202,98 +170,3 @@ class Draining:
         if not last.is_idle:
             self._say(f"{self._recording.channel}: lines still come; what is queued now is not in the spool")
         last.close()
-
-
-class Upkeep:
-    """Has the spool's lines on the disk in time, and old ones removed.
-
-    Args:
-        spool: which one.
-        recording: how.
-        say: is told what went wrong.
-    """
-
-    def __init__(self, spool: SpoolWriter, recording: Recording, say: Say) -> None:
-        self._spool, self._recording, self._say = spool, recording, say
-        self._end = spool.end
-        self._first = -1
-        self._looked = 0.0
-        self._is_stopping = threading.Event()
-        self._has_lines = threading.Event()
-        # What the drain before has taken may not be on the disk yet.
-        self._has_lines.set()
-        self._must_retain = False
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def look(self) -> float | None:
-        """Is called by the drain when there are lines, and when there are none. Returns in how many seconds to call it again."""
-        if self._failure is not None:
-            # Without upkeep the disk would fill up. The next drain begins anew.
-            raise self._failure
-        if self._spool.end != self._end:
-            self._end = self._spool.end
-            if self._recording.sync == 0:
-                self._sync()
-            elif self._recording.sync:
-                self._has_lines.set()
-        if self._spool.first != self._first or (
-            self._recording.keep_age is not None and time.monotonic() - self._looked >= self._age_seconds
-        ):
-            self._looked = time.monotonic()
-            self._first = self._spool.first
-            if self._recording.keep_age is not None:
-                self._spool.end_old(self._recording.keep_age)
-            self._must_retain = True
-            self._has_lines.set()
-        return None if self._recording.keep_age is None else self._age_seconds
-
-    @property
-    def _age_seconds(self) -> float:
-        least, most = AGE_SECONDS
-        return min(max((self._recording.keep_age or 0) / 10, least), most)
-
-    def _retain(self) -> None:
-        if self._recording.keep_bytes is None and self._recording.keep_age is None:
-            return
-        try:
-            self._spool.remove_old(size=self._recording.keep_bytes, age=self._recording.keep_age)
-        except (OSError, SpoolError) as error:
-            self._say(f"{self._spool.path}: old lines cannot be removed: {_reason(error)}")
-
-    def _work(self) -> None:
-        # In a thread of its own: a slow disk should not make the channel wait.
-        try:
-            self._keep_up()
-        except BaseException as error:
-            self._failure = error
-
-    def _keep_up(self) -> None:
-        while not self._is_stopping.is_set():
-            self._has_lines.wait()
-            self._is_stopping.wait(self._recording.sync or 0)
-            self._has_lines.clear()
-            if self._must_retain:
-                self._must_retain = False
-                self._retain()
-            if self._recording.sync:
-                self._sync()
-
-    def _sync(self) -> None:
-        try:
-            self._spool.sync()
-        except (OSError, SpoolError) as error:
-            self._say(f"{self._spool.path}: what was taken may not be on the disk: {_reason(error)}")
-
-    def stop(self) -> None:
-        """Has everything on the disk, unless that was not asked for."""
-        self._is_stopping.set()
-        self._has_lines.set()
-        self._thread.join()
-        if self._recording.sync is not None:
-            self._sync()
-
-
-def _reason(error: OSError | SpoolError) -> str:
-    return str(error.strerror) if isinstance(error, OSError) else str(error)

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..recorder.drain import ChannelError, check_channel
+from ..recorder.channel import ChannelError, check_channel
 from ..spool import LinesGone, SpoolError
 from .compat import HAS_LIMITS
 from .telling import Sentence

@@ -299,7 +299,7 @@ def test_an_error_inside_answers_eio_and_the_bus_goes_on(mounting: Mounting) -> 
     code = """
 import sys
 from futebus.core import bus
-from futebus import cli
+from futebus.commands import futebus as cli
 def fail(what):
     def wrapped(original):
         def call(*arguments, **keywords):

@@ -22,7 +22,7 @@ ODD = [b"B\x01", b"B\xff", "B\x85\u202e\U000e0001".encode(), b"B \\ %s \n"]
 
 SICK = """
 import logging, os, sys, threading, warnings
-from futebus import cli
+from futebus.commands import futebus as cli
 def fail(original):
     def call(self, client, data, *arguments, **keywords):
         if b"boom" in data:

@@ -14,7 +14,7 @@ from ..helpers.mounts import Mount, abort, device_of, run
 SWAPPING = """
 import os, sys
 import futebus.fuse.mountpoint as place
-from futebus import cli
+from futebus.commands import futebus as cli
 def swap():
     if not os.path.islink("mine"):
         os.rename("mine", "moved")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from futebus.client.inquire import inquire
-from futebus.recorder.drain import BusAway, ChannelError, Drain, check_channel, open_channel
+from futebus.recorder.channel import BusAway, ChannelError, check_channel, open_channel
+from futebus.recorder.drain import Drain
 from futebus.spool import Spool, SpoolWriter
 
 from ..conftest import Start
@@ -223,7 +224,7 @@ def test_a_full_disk_is_waited_for(
     lines = numbered(0, 20_000)
     said, stop = small_disk.parent / "lines", small_disk.parent / "stop"
     said.write_bytes(lines)
-    # How many of a B channel's lines get to a drain that is slow is the machine's affair: so they are said until the disk is full.
+    # How many of a B channel's lines a slow drain gets is the machine's affair: so they are said until the disk is full.
     writer = start("bash", "-c", f"until [ -e {stop} ]; do cat {said} > {channel}; echo; done")
     drain.wait_for(f"No space left on device; {'its writers wait' if is_master else 'the bus keeps the newest lines'}")
     if is_master:

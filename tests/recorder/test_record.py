@@ -88,7 +88,7 @@ def test_a_drain_that_always_dies_is_started_with_pauses(bus: Mount, recording: 
 
 
 def test_a_drain_that_died_all_night_is_started_with_the_longest_pause(bus: Mount, recording: Recording) -> None:
-    code = "import sys; from futebus import holder, record; made = holder.Holder.__init__\n"
+    code = "import sys; from futebus.commands import record; from futebus.recorder import holder; made = holder.Holder.__init__\n"
     code += "def __init__(self, *given): made(self, *given); self._brief_lives = 100_000\n"
     code += "holder.Holder.__init__ = __init__; sys.exit(record.main())"
     recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
@@ -292,7 +292,7 @@ def test_a_channel_that_may_not_be_opened_ends_it(mounting: Mounting, place: Pat
     (place / "own").mkdir()
     os.chown(place / "own", 65534, 65534)
     drop = "record.parser().format_help(); os.setuid(65534); sys.exit(record.main())"  # what is imported late is there then
-    code = f"import os, sys; from futebus import draining, holder, record; {drop}"
+    code = f"import os, sys; from futebus.commands import record; from futebus.recorder import holder; {drop}"
     process = start(sys.executable, "-c", code, bus / "B_x", place / "own" / "spool")
     assert process.wait(DEADLINE) == 1
     assert process.communicate()[1] == f"futebus-record: {bus / 'B_x'}: Permission denied\n"

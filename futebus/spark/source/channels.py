@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ...core.kinds import KINDS
-from ...recorder.drain import BusAway, ChannelError, Say
+from ...recorder.channel import BusAway, ChannelError, Say
 from ..options import QueryError
-from .drained import Drained
+from .drains import DrainThread
 
 _LETTERS = tuple(letter.decode() for letter in KINDS)
 
@@ -102,9 +102,9 @@ class Found:
         self,
         bus: Path,
         pattern: re.Pattern[str],
-        drained: dict[str, Drained],
+        drained: dict[str, DrainThread],
         *,
-        take: Callable[[str], Drained],
+        take: Callable[[str], DrainThread],
         unfit: Callable[[str], str | None] = unfit,
         say: Say,
     ) -> None:

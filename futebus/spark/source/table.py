@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from ...spool import NotASpool, Piece, Spool
 from ..options import TableOptions, check_schema, plainly
-from .stream import LinesPartition, cut, read_lines
+from .partitions import LinesPartition, cut, read_lines
 
 
 class FutebusReader(DataSourceReader):

@@ -12,7 +12,8 @@ import pytest
 
 from futebus.spark.compat import ReadAllAvailable
 from futebus.spark.options import SCHEMA
-from futebus.spark.source.stream import FutebusStreamReader, Offset
+from futebus.spark.source.running import Offset
+from futebus.spark.source.stream import FutebusStreamReader
 from futebus.spool import SpoolWriter
 
 from ...helpers.descriptors import descriptors
@@ -201,8 +202,8 @@ def test_a_bus_that_goes_and_comes(mounting: Mounting, place: Path, drive: Drive
 
 CHILD = """
 import os, resource, sys
-from tests.spark.test_found import Driver
-from futebus.spark import drains, found, reader
+from tests.spark.source.test_channels import Driver
+from futebus.spark.source import channels, drains, running
 from pathlib import Path
 bus, spools = map(Path, sys.argv[1:3])
 before, after = sys.argv[3:]

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from futebus.spark.compat import HAS_LIMITS
 from futebus.spark.format import named
-from futebus.spark.source.stream import cut
+from futebus.spark.source.partitions import cut
 from futebus.spool import Spool, SpoolWriter
 from tests.conftest import Start
 from tests.helpers.mounts import Mount, Mounting
@@ -304,7 +304,7 @@ def test_a_spool_is_cut_for_the_processors_that_there_are(
     with SpoolWriter(tmp_path / "B_log", "B_log", first_segment_bytes=64 << 20) as writer:
         for _ in range(24):
             writer.append(block)
-    monkeypatch.setattr("futebus.spark.source.stream.PROCESSORS", processors)
+    monkeypatch.setattr("futebus.spark.source.partitions.PROCESSORS", processors)
     spool = Spool(tmp_path / "B_log")
     pieces = cut(spool, 1, spool.end, most)
     assert len(pieces) == parts

@@ -10,7 +10,8 @@ import time
 import uuid
 from pathlib import Path
 
-from ...recorder.drain import Drain, open_channel
+from ...recorder.channel import open_channel
+from ...recorder.drain import Drain
 from ...spool import Spool, SpoolError, SpoolInUse, SpoolLock, SpoolWriter
 from ..options import QueryError
 from ..telling import say
@@ -19,7 +20,7 @@ PATIENCE = 10.0
 """How long, in seconds, the process of the same query before this one may take to go away, and a channel to be joined."""
 
 
-class Drained:
+class DrainThread:
     """One channel that is being drained into its spool, from `start` on.
 
     Args:

@@ -1,0 +1,109 @@
+"""What is done with lines that are in a spool: they get onto the disk in time, and old ones go.
+
+The one rule: who takes lines from the channel never waits for the disk. A thread does this.
+"""
+
+import threading
+import time
+
+from ..spool import SpoolError, SpoolWriter
+from .channel import Say
+from .recording import Recording
+
+AGE_SECONDS = (1.0, 60.0)
+"""How often, at most and at least, it is looked whether lines are too old."""
+
+
+class Upkeep:
+    """Has the spool's lines on the disk in time, and old ones removed.
+
+    Args:
+        spool: which one.
+        recording: how.
+        say: is told what went wrong.
+    """
+
+    def __init__(self, spool: SpoolWriter, recording: Recording, say: Say) -> None:
+        self._spool, self._recording, self._say = spool, recording, say
+        self._end = spool.end
+        self._first = -1
+        self._looked = 0.0
+        self._is_stopping = threading.Event()
+        self._has_lines = threading.Event()
+        # What the drain before has taken may not be on the disk yet.
+        self._has_lines.set()
+        self._must_retain = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def look(self) -> float | None:
+        """Is called by the drain when there are lines, and when there are none. Returns in how many seconds to call it again."""
+        if self._failure is not None:
+            # Without upkeep the disk would fill up. The next drain begins anew.
+            raise self._failure
+        if self._spool.end != self._end:
+            self._end = self._spool.end
+            if self._recording.sync == 0:
+                self._sync()
+            elif self._recording.sync:
+                self._has_lines.set()
+        if self._spool.first != self._first or (
+            self._recording.keep_age is not None and time.monotonic() - self._looked >= self._age_seconds
+        ):
+            self._looked = time.monotonic()
+            self._first = self._spool.first
+            if self._recording.keep_age is not None:
+                self._spool.end_old(self._recording.keep_age)
+            self._must_retain = True
+            self._has_lines.set()
+        return None if self._recording.keep_age is None else self._age_seconds
+
+    @property
+    def _age_seconds(self) -> float:
+        least, most = AGE_SECONDS
+        return min(max((self._recording.keep_age or 0) / 10, least), most)
+
+    def _retain(self) -> None:
+        if self._recording.keep_bytes is None and self._recording.keep_age is None:
+            return
+        try:
+            self._spool.remove_old(size=self._recording.keep_bytes, age=self._recording.keep_age)
+        except (OSError, SpoolError) as error:
+            self._say(f"{self._spool.path}: old lines cannot be removed: {_reason(error)}")
+
+    def _work(self) -> None:
+        # In a thread of its own: a slow disk should not make the channel wait.
+        try:
+            self._keep_up()
+        except BaseException as error:
+            self._failure = error
+
+    def _keep_up(self) -> None:
+        while not self._is_stopping.is_set():
+            self._has_lines.wait()
+            self._is_stopping.wait(self._recording.sync or 0)
+            self._has_lines.clear()
+            if self._must_retain:
+                self._must_retain = False
+                self._retain()
+            if self._recording.sync:
+                self._sync()
+
+    def _sync(self) -> None:
+        try:
+            self._spool.sync()
+        except (OSError, SpoolError) as error:
+            self._say(f"{self._spool.path}: what was taken may not be on the disk: {_reason(error)}")
+
+    def stop(self) -> None:
+        """Has everything on the disk, unless that was not asked for."""
+        self._is_stopping.set()
+        self._has_lines.set()
+        self._thread.join()
+        if self._recording.sync is not None:
+            self._sync()
+
+
+def _reason(error: OSError | SpoolError) -> str:
+    return str(error.strerror) if isinstance(error, OSError) else str(error)
