@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 from pyspark.sql.streaming.query import StreamingQuery
 
+from ..core.kinds import has_master
 from ..core.text import counted
 from ..spark.format import named
 from ..spark.source.channels import Found, LeftOut
@@ -166,10 +167,10 @@ class Archiving:
         for channel in () if order.is_external else order.channels:
             if channel.name in self._drained:
                 continue
-            has_master = channel.name[0] in "US"
-            if has_master and order.is_slave and not channel.exists():
+            is_mastered = has_master(channel.name)
+            if is_mastered and order.is_slave and not channel.exists():
                 raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
-            drained = DrainThread(channel, order.spool_of(channel.name), has_master and not order.is_slave, self._news)
+            drained = DrainThread(channel, order.spool_of(channel.name), is_mastered and not order.is_slave, self._news)
             drained.start()
             self._drained[channel.name] = drained
 

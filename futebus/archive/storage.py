@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from ..host.durable import sync
 from ..spark.telling import Sentence
 
 _RENAME_EXCHANGE = 2
@@ -151,11 +152,7 @@ class Storage:
         """Has files and directories on the disk before it returns, where that can be asked for."""
         if self.local is not None:
             for name in names:
-                descriptor = os.open(self.local / name, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                sync(self.local / name)
 
     def exchange(self, one: str, other: str) -> bool:
         """Has two directories change places in one step, so that nobody sees both or none of them.

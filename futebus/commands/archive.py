@@ -12,7 +12,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, checked, count, fail, seconds, size
+from futebus.commands.arguments import FAILED, OK, Parser, checked, fail
+from futebus.core.quantities import count, seconds, size
 from futebus.host.signals import ending_signals
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ DIRECTORY is a local directory, or one of a storage that Spark knows (s3a://...,
 or SIGTERM. See futebus-archive(1)."""
 
 EPILOG = """\
-TIME may end in s, m or h; SIZE in K, M or G (1024 and its powers).
+TIME may end in s, m or h; SIZE in K, M, G or T (1024 and its powers).
 
 examples:
   futebus-archive /mnt/bus/B_log /mnt/bus/U_jobs /srv/archive           two channels

@@ -77,18 +77,18 @@ def main(arguments: list[str] | None = None) -> int:
     source = given.paths[0] if len(given.paths) == 2 else None
 
     from futebus.fuse.mountpoint import BusLost, MountError, prepare
-    from futebus.fuse.options import OptionError, parse
-    from futebus.host.logs import complain, say, say_to_syslog
+    from futebus.fuse.options import BadOption, parse
+    from futebus.host.logs import complain, to_stderr, to_syslog
     from futebus.host.service import ServiceManager
 
     if given.foreground:
-        say(None, logging.WARNING)
+        to_stderr(None, logging.WARNING)
     else:
         logging.basicConfig(stream=sys.stderr, format="futebus: %(message)s", level=logging.WARNING)
     try:
         options = parse(",".join(given.options), source)
         mountpoint = prepare(given.paths[-1])
-    except (OptionError, MountError) as error:
+    except (BadOption, MountError) as error:
         complain(str(error))
         return FAILED
     log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
             return OK
         return FAILED
 
-    log_from_here = partial(say if given.foreground else say_to_syslog, mountpoint, throttle=not given.debug)
+    log_from_here = partial(to_stderr if given.foreground else to_syslog, mountpoint, throttle=not given.debug)
     level = logging.DEBUG if given.debug else logging.INFO
     if given.foreground:
         log_from_here(level)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, UNITS, Parser, checked, fail, seconds, size
+from futebus.commands.arguments import FAILED, OK, Parser, checked, fail
+from futebus.core.quantities import UNITS, octal, seconds, size
 from futebus.core.text import printable
 
 LEAST_SEGMENT_BYTES = 1 << 20
@@ -23,7 +24,7 @@ or SIGTERM. It becomes the master of a U or S channel, so that nothing written t
 like others. Or shows what a spool has. See futebus-record(1)."""
 
 EPILOG = """\
-SIZE may end in K, M or G (1024 and its powers), AGE in s, m, h or d. PLACE is the number of a line (-100: the last hundred), an
+SIZE may end in K, M, G or T (1024 and its powers), AGE in s, m, h or d. PLACE is the number of a line (-100: the last hundred), an
 AGE, or a time such as 2026-11-21T12:00 (local time, unless Z or +01:00 follows).
 
 examples:
@@ -52,9 +53,7 @@ def _sync(text: str) -> float | None:
 
 
 def _mode(text: str) -> int:
-    if not text or set(text) - set("01234567") or int(text, 8) > 0o777:
-        raise ValueError(f"not an octal mode such as 622: {text!r}")
-    return int(text, 8)
+    return octal(text, 0o777)
 
 
 def _spool_mode(text: str) -> int:

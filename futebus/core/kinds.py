@@ -60,6 +60,16 @@ ROUTES = {
 }
 
 
+def has_master(channel: str) -> bool:
+    """Whether channels of such a name have masters. It is the name of a channel, without `+` and `.`."""
+    return KINDS[channel[:1].encode()].has_master
+
+
+def is_addressed(channel: str) -> bool:
+    """Whether who writes to channels of such a name, and is no master, writes addresses."""
+    return ROUTES[channel[:1].encode(), Role.SLAVE if has_master(channel) else Role.PEER].addressed
+
+
 class Name(NamedTuple):
     """What a file name asks for."""
 

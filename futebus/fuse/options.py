@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 
 from futebus.core.limits import Limits
+from futebus.core.quantities import octal, size
 
 from .privilege import User
 
@@ -33,10 +34,8 @@ _REFUSED = {
     "clone_fd": "futebus serves all requests from one descriptor",
 }
 
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
-
-class OptionError(Exception):
+class BadOption(Exception):
     """A mount option is unknown or its value is wrong. The text is for people."""
 
 
@@ -75,7 +74,7 @@ def parse(text: str, source: str | None = None) -> Options:
         source: what fstab calls the file system; shown as its name.
 
     Raises:
-        OptionError: see there.
+        BadOption: see there.
     """
     limits: dict[str, int] = {}
     own: dict[str, int | bool] = {}
@@ -85,7 +84,7 @@ def parse(text: str, source: str | None = None) -> Options:
     for option in _split(text):
         name, equals, value = option.partition("=")
         if name in limit_names:
-            limits[name] = _value(option, value, _number)
+            limits[name] = _value(option, value, size)
         elif name == "bulk" and not equals:
             own["bulk"] = True
         elif name == "mode":
@@ -97,18 +96,18 @@ def parse(text: str, source: str | None = None) -> Options:
         elif name == "user" and equals:
             user = _servant(option, value)
         elif name in _REFUSED:
-            raise OptionError(f"option {name}: {_REFUSED[name]}")
+            raise BadOption(f"option {name}: {_REFUSED[name]}")
         elif _OTHERS.fullmatch(option):
             continue
         elif (name in _FUSE_FLAGS and not equals) or (name in _FUSE_VALUES and value):
             passed[name] = _for_libfuse(name, value) if equals else name
         else:
-            raise OptionError(f"unknown option {option!r}" if option else "an empty option")
+            raise BadOption(f"unknown option {option!r}" if option else "an empty option")
     passed.pop("nonempty", None)  # FUSE 2's; FUSE 3 always mounts so
     try:
         checked = Limits(**limits)
     except ValueError as error:
-        raise OptionError(f"option {error}") from None
+        raise BadOption(f"option {error}") from None
     if user:
         own.setdefault("uid", user.uid)
         own.setdefault("gid", user.gid)
@@ -126,12 +125,12 @@ def _for_libfuse(name: str, value: str) -> str:
     """An option with a value, as libfuse reads it: whatever is in the value, it is one option.
 
     Raises:
-        OptionError: the value cannot be passed on.
+        BadOption: the value cannot be passed on.
     """
     if not (value.isascii() and value.isprintable()):
-        raise OptionError(f"option {name}={value!r}: only printable ASCII can be shown as a name")
+        raise BadOption(f"option {name}={value!r}: only printable ASCII can be shown as a name")
     if name in _LABELS and "," in value:
-        raise OptionError(f"option {name}={value!r}: the kernel would take what follows the comma for another option")
+        raise BadOption(f"option {name}={value!r}: the kernel would take what follows the comma for another option")
     escaped = value.replace("\\", "\\\\").replace(",", "\\,")
     return f"{name}={escaped}"
 
@@ -146,7 +145,7 @@ def _value(option: str, value: str, read: Callable[[str], int]) -> int:
     try:
         return read(value)
     except ValueError as error:
-        raise OptionError(f"option {option!r}: {error}") from None
+        raise BadOption(f"option {option!r}: {str(error).removesuffix(f': {value!r}')}") from None
 
 
 def _servant(option: str, value: str) -> User | None:
@@ -154,25 +153,16 @@ def _servant(option: str, value: str) -> User | None:
     try:
         user = User.named(value)
     except KeyError:
-        raise OptionError(f"option {option!r}: no such user") from None
+        raise BadOption(f"option {option!r}: no such user") from None
     if user.uid == os.getuid():
         return None
     if os.geteuid():
-        raise OptionError(f"option {option!r}: only root can mount a bus for somebody else")
+        raise BadOption(f"option {option!r}: only root can mount a bus for somebody else")
     return user
 
 
-def _number(value: str) -> int:
-    match = re.fullmatch(r"(\d{1,12})([kmg]?)", value.lower(), re.ASCII)
-    if match is None:
-        raise ValueError("not a number (K, M and G may follow)")
-    return int(match[1]) * _UNITS[match[2]]
-
-
-def _mode(value: str) -> int:
-    if not re.fullmatch(r"[0-7]{3,5}", value, re.ASCII) or int(value, 8) > 0o7777:
-        raise ValueError("not an octal mode such as 1777")
-    return int(value, 8)
+def _mode(text: str) -> int:
+    return octal(text, 0o7777)
 
 
 def _user(value: str) -> int:

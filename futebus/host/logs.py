@@ -265,7 +265,7 @@ def _severity(level: int) -> int:
     return 7
 
 
-def say(mountpoint: str | None, level: int, *, throttle: bool = True) -> None:
+def to_stderr(mountpoint: str | None, level: int, *, throttle: bool = True) -> None:
     """From here on what is logged goes to stderr, and names the bus if there is one."""
     prefix = "futebus: " if mountpoint is None else f"futebus: {printable(mountpoint)}: "
     handler = next((each for each in logging.getLogger().handlers if isinstance(each, Stderr)), None)
@@ -276,7 +276,7 @@ def say(mountpoint: str | None, level: int, *, throttle: bool = True) -> None:
     _install(handler, prefix, level, throttle)
 
 
-def say_to_syslog(mountpoint: str, level: int, *, throttle: bool = True) -> None:
+def to_syslog(mountpoint: str, level: int, *, throttle: bool = True) -> None:
     """The same, to the system log."""
     _install(Syslog(), f"{printable(mountpoint)}: ", level, throttle)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..client.entry import NoBus, enter
 from ..core.errors import BusError
-from ..core.kinds import parse_name
+from ..core.kinds import has_master, parse_name
 
 RETRY_SECONDS = (0.05, 1.0)
 """How soon, and later how seldom, it is tried again to open a channel or to find room on the disk."""
@@ -46,7 +46,7 @@ def check_channel(channel: Path, is_master: bool) -> None:
         parsed = None
     if parsed is None or name[:1] in (b".", b"+"):
         raise ChannelError(f"{channel}: no channel has this name; its first letter is U, A, S or B")
-    if is_master and name[:1] not in (b"U", b"S"):
+    if is_master and not parsed.kind.has_master:
         raise ChannelError(f"{channel}: only U and S channels have a master")
 
 
@@ -65,8 +65,8 @@ def open_channel(channel: Path, is_master: bool, mode: int | None = None, *, cre
         BusAway: there is no bus, no such channel, or nobody is master of it.
         ChannelError: it is refused for good: no permission, for one.
     """
-    has_master = channel.name[0] in "US"
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if is_master or (creates and not has_master) else 0)
+    is_mastered = has_master(channel.name)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if is_master or (creates and not is_mastered) else 0)
     try:
         return enter(channel.parent, f"+{'.' * is_master}{channel.name}", flags, mode)
     except NoBus as error:
@@ -79,7 +79,7 @@ def open_channel(channel: Path, is_master: bool, mode: int | None = None, *, cre
         if error.errno in _FOR_GOOD:
             raise ChannelError(f"{channel}: {error.strerror}") from None
         if error.errno in (errno.ENOENT, errno.ESPIPE) and not flags & os.O_CREAT:
-            raise BusAway(f"{channel}: {'it has no master' if has_master else 'there is no such channel'}") from None
+            raise BusAway(f"{channel}: {'it has no master' if is_mastered else 'there is no such channel'}") from None
         raise BusAway(f"{channel}: {error.strerror}") from None
 
 

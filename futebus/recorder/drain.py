@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..client.inquire import inquire
+from ..core.kinds import has_master
 from ..spool import SpoolWriter
 from .channel import RETRY_SECONDS, Say, check_channel, join
 
@@ -198,7 +199,7 @@ class Drain:
                 self._has_said_removed = True
                 self._say(f"{self.channel}: its name has been removed; who has it open is heard, and nobody else can be")
             return False
-        if self.channel.name[0] in "US" and not os.path.lexists(self.channel):
+        if has_master(self.channel.name) and not os.path.lexists(self.channel):
             return False
         self._tell_end(f"{self.channel}: the channel has been removed")
         return True

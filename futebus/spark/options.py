@@ -7,7 +7,6 @@ import contextlib
 import difflib
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,10 +22,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ..core.quantities import size
 from ..recorder.channel import ChannelError, check_channel
 from ..spool import LinesGone, SpoolError
 from .compat import HAS_LIMITS
-from .telling import Sentence
+from .telling import Sentence, without_traceback
 
 
 class OptionError(Sentence, ValueError):
@@ -43,18 +43,15 @@ class LinesRemoved(QueryError):
 
 @contextlib.contextmanager
 def plainly() -> Iterator[None]:
-    """What is wrong with options, spools and channels is told as one sentence: a traceback of ours tells the user nothing.
+    """What is wrong with options, spools and channels is told as one sentence.
 
-    For the processes on the driver that live for one call or one query. Spark writes tracebacks to its error messages unless this
-    variable is set.
+    For the processes on the driver that live for one call or one query.
     """
-    try:
-        yield
-    except (OptionError, QueryError, SpoolError, ChannelError) as error:
-        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-        if isinstance(error, OptionError):
-            raise
-        raise (LinesRemoved if isinstance(error, LinesGone) else QueryError)(str(error)) from None
+    with without_traceback():
+        try:
+            yield
+        except (SpoolError, ChannelError) as error:
+            raise (LinesRemoved if isinstance(error, LinesGone) else QueryError)(str(error)) from None
 
 
 COLUMNS: Mapping[str, tuple[type[AtomicType], ...]] = {
@@ -265,16 +262,13 @@ def _flag(given: Mapping[str, str], name: str, otherwise: bool) -> bool:
 _TOO_MUCH = 1 << 63
 """What Java has no number for."""
 
-_UNITS = {"": 0, "b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-
 
 def read_count(given: Mapping[str, str], name: str, otherwise: int | None, least: int = 1) -> int | None:
     """A number, `otherwise` if none is given, with the units that Spark knows for bytes: `64m`, `1gb`."""
     value = given.get(name.lower())
     if value is None:
         return otherwise
-    found = re.fullmatch(r"([0-9]{1,20})\s*([bkmgt]?)b?", value.strip().lower())
-    count = int(found[1]) << _UNITS[found[2]] if found else -1
-    if not least <= count < _TOO_MUCH:
-        raise OptionError(f"{name} is a number from {least} on, not '{value}'")
-    return count
+    with contextlib.suppress(ValueError):
+        if least <= (count := size(value.strip())) < _TOO_MUCH:
+            return count
+    raise OptionError(f"{name} is a number from {least} on, not '{value}'")

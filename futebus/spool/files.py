@@ -10,6 +10,7 @@ import os
 import stat
 from pathlib import Path
 
+from ..host.durable import sync, write_all
 from .layout import NotASpool, names_in
 
 OWN_MODE = 0o700
@@ -154,8 +155,7 @@ class Directory:
         new = f"{name}.new"
         descriptor = self.create(new)
         try:
-            os.write(descriptor, content)
-            os.fsync(descriptor)
+            write_all(descriptor, content)
         finally:
             os.close(descriptor)
         self.rename(new, name)
@@ -175,11 +175,7 @@ class Directory:
         if name is None:
             os.fsync(self.descriptor)
             return
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(name, dir_fd=self.descriptor)
 
     def is_at(self, path: Path) -> bool:
         """Whether this is what a path leads to."""

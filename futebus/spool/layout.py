@@ -324,12 +324,3 @@ def is_whole(data: bytes, lines: int, is_plain: bool) -> bool:
         is_plain: whether it is known that they hold no NUL byte.
     """
     return count_lines(data) == lines and data[-1:] in (b"\n", b"") and not (is_plain and b"\0" in data)
-
-
-def sync(path: Path) -> None:
-    """Has a file or directory on the disk before it returns."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core.framing import length_of
+from ..host.durable import sync
 from .layout import (
     READ_BYTES,
     SEGMENT_BYTES,
@@ -23,7 +24,6 @@ from .layout import (
     read_bytes,
     read_identity,
     segment_firsts,
-    sync,
 )
 
 CHECK_BYTES = 1 << 20

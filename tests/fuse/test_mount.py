@@ -23,7 +23,11 @@ def directory(place: Path) -> Path:
         (["/nonexistent"], 1, "futebus: /nonexistent: No such file or directory\n"),
         (["/etc/passwd"], 1, "futebus: /etc/passwd: Not a directory\n"),
         (["-o", "max_queues=1", "DIR"], 1, "futebus: unknown option 'max_queues=1'\n"),
-        (["-o", "max_queue=many", "DIR"], 1, "futebus: option 'max_queue=many': not a number (K, M and G may follow)\n"),
+        (
+            ["-o", "max_queue=many", "DIR"],
+            1,
+            "futebus: option 'max_queue=many': not a number (K, M, G and T may follow)\n",
+        ),
         (["-o", "max_queue=0", "DIR"], 1, "futebus: option max_queue must be from 1 to 4294967295, not 0\n"),
         (["-o", "max_message=1", "DIR"], 1, "futebus: option max_message must be from 2 to 4294967295, not 1\n"),
         (["-o", "mode=rwx", "DIR"], 1, "futebus: option 'mode=rwx': not an octal mode such as 1777\n"),

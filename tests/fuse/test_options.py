@@ -5,7 +5,7 @@ import os
 import pytest
 
 from futebus.core.limits import Limits
-from futebus.fuse.options import OptionError, Options, parse
+from futebus.fuse.options import BadOption, Options, parse
 
 
 def test_none_are_the_defaults() -> None:
@@ -45,9 +45,9 @@ def test_the_source_is_its_name_unless_fsname_says_otherwise() -> None:
 
 @pytest.mark.parametrize("source", ["a\nb", "\x1b[2J", "é", "\udcff", "a\x7f"])
 def test_a_source_that_cannot_be_shown_is_refused(source: str) -> None:
-    with pytest.raises(OptionError, match="printable ASCII"):
+    with pytest.raises(BadOption, match="printable ASCII"):
         parse("", source)
-    with pytest.raises(OptionError, match="printable ASCII"):
+    with pytest.raises(BadOption, match="printable ASCII"):
         parse(f"fsname={source}")
 
 
@@ -94,7 +94,7 @@ def test_what_fstab_carries_for_others_is_left_out(option: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(BadOption) as caught:
         parse(text)
     assert str(caught.value)
     assert "\n" not in str(caught.value)

@@ -248,7 +248,7 @@ def test_lines_that_are_too_old_go_without_new_ones(bus: Mount, recording: Recor
         (["--master", "--slave", "U_x", "spool"], 2, "argument --slave: not allowed with argument --master"),
         (["--mode", "rw", "U_x", "spool"], 2, "argument --mode: not an octal mode such as 622: 'rw'"),
         (["--mode", "1777", "U_x", "spool"], 2, "argument --mode: not an octal mode such as 622: '1777'"),
-        (["--keep-bytes", "1T", "U_x", "spool"], 2, "argument --keep-bytes: not a number of bytes (K, M and G may follow): '1T'"),
+        (["--keep-bytes", "1P", "U_x", "spool"], 2, "argument --keep-bytes: not a number (K, M, G and T may follow): '1P'"),
         (["--keep-age", "-1", "U_x", "spool"], 2, "argument --keep-age: not a time span (s, m, h and d may follow): '-1'"),
         (["--keep-age", "inf", "U_x", "spool"], 2, "argument --keep-age: not a time span (s, m, h and d may follow): 'inf'"),
         (["--keep-age", "1e300", "U_x", "spool"], 2, "argument --keep-age: longer than a century: '1e300'"),

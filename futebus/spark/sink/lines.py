@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .outlet import ADDRESSED, BLOCK, SinkError, check_name
+from ...core.kinds import is_addressed
+from .outlet import BLOCK, SinkError, check_name
 
 MAX_HELD = 16 * 1024 * 1024
 """Bytes of lines that are held back, all channels together, for the sake of full blocks."""
@@ -127,7 +128,7 @@ def join(values: pa.Array, addresses: pa.Array | None, channel: str) -> bytes:
 
 
 def _check_addresses(addresses: pa.Array, channel: str) -> None:
-    if channel[0] != ADDRESSED:
+    if not is_addressed(channel):
         raise SinkError(f"{channel} takes no addresses: only A channels do")
     good = pc.match_substring_regex(addresses, _ADDRESS)
     if not pc.all(good).as_py():

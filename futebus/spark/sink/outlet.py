@@ -10,17 +10,15 @@ from types import TracebackType
 from typing import Self
 
 from ...client import entry
+from ...core.kinds import KINDS, has_master
+from ...core.limits import MAX_NAME
 from ..telling import Sentence
 
 BLOCK = 128 * 1024
 """Bytes of lines that one write(2) brings. The bus takes a block as one piece of work, and serves others between two. Blocks of
 1 MiB are half again as fast, of 32 KiB half as fast; with any of them, Spark is what takes the time."""
 
-TYPES = "USAB"
-WITH_MASTER = "US"
-ADDRESSED = "A"
 
-_MAX_NAME = 255
 _SHOWN = 60
 """Bytes of a line that are shown when it is refused."""
 
@@ -38,10 +36,10 @@ def check_name(name: str) -> None:
     Raises:
         SinkError: it is the name of no channel, or of a master or bulk reader.
     """
-    if not name.startswith(tuple(TYPES)) or "/" in name or "\0" in name:
+    if not name.startswith(tuple(kind.decode() for kind in KINDS)) or "/" in name or "\0" in name:
         raise SinkError(f"{name!r} is not the name of a channel: it begins with U, S, A or B and has no slash in it")
-    if len(os.fsencode(name)) > _MAX_NAME:
-        raise SinkError(f"the channel name {name!r} is longer than {_MAX_NAME} bytes")
+    if len(os.fsencode(name)) > MAX_NAME:
+        raise SinkError(f"the channel name {name!r} is longer than {MAX_NAME} bytes")
 
 
 def check_bus(directory: Path) -> None:
@@ -95,7 +93,7 @@ class Outlet:
         check_name(name)
         self.name = name
         flags = os.O_WRONLY | os.O_CLOEXEC
-        if name[0] not in WITH_MASTER:
+        if not has_master(name):
             flags |= os.O_CREAT
         if not may_block:
             flags |= os.O_NONBLOCK
@@ -159,7 +157,7 @@ class Outlet:
         if error.errno == errno.EFAULT:
             return f"{name}: a line has no address, {{ID}} or {{*}} in front or in the column `address`: {line!r}"
         if error.errno in (errno.ENODEV, errno.ESRCH):
-            if self.name[0] in WITH_MASTER:
+            if has_master(self.name):
                 return f"{name} has no master any more that reads"
             address = _ADDRESS.match(lines, begin)
             client = f"client {address[1].decode()}" if address else "the client addressed"
@@ -198,8 +196,7 @@ class Outlets:
 
 
 def _why_not_opened(name: str, error: OSError) -> str:
-    has_master = name[0] in WITH_MASTER
-    if error.errno in (errno.ENOENT, errno.ESPIPE) and has_master:
+    if error.errno in (errno.ENOENT, errno.ESPIPE) and has_master(name):
         return f"{name} has no master"
     if error.errno in _BUS_IS_GONE | {errno.ENOENT}:
         return f"{name}: the bus is being unmounted or is gone"

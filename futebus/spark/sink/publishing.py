@@ -18,10 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ...host.durable import sync
 from ..telling import say
 from .journal import Journal, Record, State
 from .outlet import BLOCK, Outlet, Outlets, SinkError
-from .staging import Segment, clean, complaining, make_directory, remove, sync_directory
+from .staging import Portion, clean, complaining, make_directory, remove
 
 JOURNAL = "journal"
 
@@ -29,7 +30,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """With which Spark and people end a worker. A kill that no program sees cannot wait."""
 
 
-def publish(directory: Path, bus: Path, batch: int, segments: Sequence[Segment]) -> None:
+def publish(directory: Path, bus: Path, batch: int, segments: Sequence[Portion]) -> None:
     """Publishes a batch, or the rest of it, or nothing if it is out. Then its files are removed, and those of earlier batches.
 
     Args:
@@ -90,7 +91,7 @@ def _list_path(directory: Path, batch: int) -> Path:
     return directory / f"{batch}.segments"
 
 
-def _begin(journal: Journal, directory: Path, batch: int, segments: Sequence[Segment]) -> None:
+def _begin(journal: Journal, directory: Path, batch: int, segments: Sequence[Portion]) -> None:
     """Writes down what a batch consists of. From then on that, and nothing else, is the batch."""
     if not segments:
         journal.note_durably(Record(batch, State.DONE))
@@ -105,11 +106,11 @@ def _begin(journal: Journal, directory: Path, batch: int, segments: Sequence[Seg
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
-        sync_directory(directory)
+        sync(directory)
     journal.note_durably(Record(batch, State.BEGUN))
 
 
-def _check(directory: Path, segment: Segment) -> None:
+def _check(directory: Path, segment: Portion) -> None:
     """Sees that a segment is there."""
     path = directory / segment.file
     try:
@@ -122,12 +123,12 @@ def _check(directory: Path, segment: Segment) -> None:
         raise SinkError(f"{path} is shorter than it was")
 
 
-def _listed(directory: Path, batch: int) -> list[Segment]:
+def _listed(directory: Path, batch: int) -> list[Portion]:
     """What a batch consists of that has been begun."""
     path = _list_path(directory, batch)
     try:
         with path.open(encoding="ascii") as file:
-            return [Segment(*fields) for fields in json.load(file)]
+            return [Portion(*fields) for fields in json.load(file)]
     except (OSError, ValueError) as error:
         raise SinkError(f"{path} cannot be read, so batch {batch} cannot be finished: {error}") from None
 
@@ -154,7 +155,7 @@ def _publish_rest(journal: Journal, directory: Path, bus: Path) -> None:
     journal.note_durably(Record(batch, State.DONE))
 
 
-def _tell(segment: Segment, batch: int, lines: int) -> None:
+def _tell(segment: Portion, batch: int, lines: int) -> None:
     say(
         f"the publisher of batch {batch} was killed while it wrote to {segment.channel}:"
         f" {lines} lines are sent again, and some or all of them may arrive twice"
@@ -195,7 +196,7 @@ class Pieces:
         self._name = ""
         self._file = -1
 
-    def read(self, segment: Segment, position: int, size: int) -> bytes:
+    def read(self, segment: Portion, position: int, size: int) -> bytes:
         """Up to `size` bytes of a segment, from `position` in it."""
         size = min(size, segment.length - position)
         path = self._directory / segment.file
@@ -211,7 +212,7 @@ class Pieces:
             raise SinkError(f"{path} is shorter than it was")
         return data
 
-    def block(self, segment: Segment, position: int) -> bytes:
+    def block(self, segment: Portion, position: int) -> bytes:
         """The block of whole lines that begins at `position`: `BLOCK` bytes at most, or one line if that is longer."""
         size = BLOCK
         while True:

@@ -5,8 +5,6 @@ so each line goes out at least once. With `delivery=staged`, tasks write to file
 each batch of a stream once (see `publishing`).
 """
 
-import contextlib
-import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,10 +16,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 from pyspark.taskcontext import TaskContext
 
+from ...core.kinds import is_addressed
+from ..telling import without_traceback
 from .lines import Columns, blocks
-from .outlet import ADDRESSED, Outlets, SinkError, check_bus, check_name, is_directory
+from .outlet import Outlets, SinkError, check_bus, check_name, is_directory
 from .publishing import forget, publish
-from .staging import Segment, complaining, make_directory, stage
+from .staging import Portion, complaining, make_directory, stage
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -43,7 +43,7 @@ class Staged(WriterCommitMessage):
     query: str
     """The name of the query's directory in the stagingLocation."""
     partition: int
-    segments: Sequence[Segment]
+    segments: Sequence[Portion]
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ class FutebusStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        with _plainly():
+        with without_traceback():
             self._target = target(schema, options)
 
     def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
         """Publishes or stages the rows of a task. The query is known here only, from the context of the task."""
-        with _plainly():
+        with without_traceback():
             context = _context()
             query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
             if query is None or batch is None:
@@ -125,12 +125,12 @@ class FutebusStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         """Publishes what was staged, unless it is out. Spark calls this again, with other messages, when it cannot tell."""
-        with _plainly():
+        with without_traceback():
             self._target.commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's name)
         """Throws away what was staged, unless some of it is out."""
-        with _plainly():
+        with without_traceback():
             self._target.abort(messages, batchId)
 
 
@@ -147,7 +147,7 @@ class FutebusWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
-        with _plainly():
+        with without_traceback():
             if overwrite:
                 raise SinkError('a bus keeps nothing that could be overwritten: use mode("append")')
             self._target = target(schema, options)
@@ -161,12 +161,12 @@ class FutebusWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
         """Publishes or stages the rows of a task."""
-        with _plainly():
+        with without_traceback():
             return self._target.write(iterator, self._job, 0, _context().partitionId(), makes_directory=False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publishes what was staged."""
-        with _plainly():
+        with without_traceback():
             self._target.commit(messages, 0)
         self._remove()
 
@@ -201,7 +201,7 @@ def target(schema: StructType, options: Mapping[str, str]) -> Target:
             raise SinkError(f"{path} is a directory: without a column `channel`, the path is a channel, such as {path}/B_log")
         path, channel = path.parent, path.name
         check_name(channel)
-        if columns.address is not None and channel[0] != ADDRESSED:
+        if columns.address is not None and not is_addressed(channel):
             raise SinkError(f"{channel} takes no addresses: a column `address` is for A channels only")
     check_bus(path)
     return Target(path, channel, columns, _staging(given))
@@ -263,13 +263,3 @@ def _context() -> TaskContext:
     if context is None:
         raise SinkError("rows are written by the tasks of Spark only")
     return context
-
-
-@contextlib.contextmanager
-def _plainly() -> Iterator[None]:
-    """Has Spark tell what is wrong as one sentence, without a traceback: Spark's workers look for this variable, and then end."""
-    try:
-        yield
-    except SinkError:
-        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-        raise

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ...host.durable import sync
 from .outlet import SinkError
 
 _OF_BATCH = re.compile(r"([0-9]+)[-.]")
 
 
-class Segment(NamedTuple):
+class Portion(NamedTuple):
     """Whole lines for one channel, in a staged file."""
 
     file: str
@@ -43,7 +44,7 @@ class StagedFile:
     """
 
     def __init__(self, directory: Path, name: str, *, makes_directory: bool = True) -> None:
-        self.segments: list[Segment] = []
+        self.segments: list[Portion] = []
         self._directory = directory
         self._name = name
         self._path = directory / name
@@ -61,7 +62,7 @@ class StagedFile:
         if last and last.channel == channel:
             self.segments[-1] = last._replace(length=last.length + len(lines))
         else:
-            self.segments.append(Segment(self._name, channel, self._length, len(lines)))
+            self.segments.append(Portion(self._name, channel, self._length, len(lines)))
         self._length += len(lines)
 
     def finish(self) -> None:
@@ -70,7 +71,7 @@ class StagedFile:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            sync_directory(self._directory)
+            sync(self._directory)
 
     def discard(self) -> None:
         """Removes the file."""
@@ -81,7 +82,7 @@ class StagedFile:
 
 def stage(
     directory: Path, batch: int, partition: int, blocks: Iterable[tuple[str, bytes]], *, makes_directory: bool = True
-) -> list[Segment]:
+) -> list[Portion]:
     """Writes lines into a new file. If that fails, the file is removed.
 
     Args:
@@ -128,16 +129,7 @@ def make_directory(path: Path) -> None:
             path.mkdir(exist_ok=True)  # another task may be quicker
         except FileExistsError:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
-        sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Sees that the names in a directory survive a loss of power."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(path.parent)
 
 
 def remove(path: Path) -> None:

@@ -10,6 +10,7 @@ import time
 import uuid
 from pathlib import Path
 
+from ...core.kinds import has_master
 from ...recorder.channel import open_channel
 from ...recorder.drain import Drain
 from ...spool import Spool, SpoolError, SpoolInUse, SpoolLock, SpoolWriter
@@ -103,7 +104,7 @@ class DrainThread:
         """What will not change by waiting is said at once."""
         if not (self.channel.parent / "_stat").exists():
             raise QueryError(f"no bus is mounted on {self.channel.parent}")
-        if self.channel.name[0] in "US" and not self._is_master and not self.channel.exists():
+        if has_master(self.channel.name) and not self._is_master and not self.channel.exists():
             raise QueryError(f"{self.channel} has no master; the option master=true makes the query become it")
 
     def _run(self) -> None:

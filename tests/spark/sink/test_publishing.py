@@ -11,7 +11,7 @@ import pytest
 from futebus.spark.sink.journal import Journal
 from futebus.spark.sink.outlet import SinkError
 from futebus.spark.sink.publishing import forget, publish
-from futebus.spark.sink.staging import Segment, stage
+from futebus.spark.sink.staging import Portion, stage
 
 from ...conftest import Start
 from ...helpers.collectors import Collect
@@ -25,7 +25,7 @@ def query(tmp_path: Path) -> Path:
     return tmp_path / "staging" / "query"
 
 
-def staged(query: Path, batch: int, *lines: str, channel: str = "B_log", partition: int = 0) -> list[Segment]:
+def staged(query: Path, batch: int, *lines: str, channel: str = "B_log", partition: int = 0) -> list[Portion]:
     return stage(query, batch, partition, [(channel, f"{line}\n".encode()) for line in lines])
 
 
@@ -168,7 +168,7 @@ def test_a_publisher_waits_for_another(query: Path, bus: Mount, collect: Collect
     segments = staged(query, 0, "a")
     script = (
         "import sys; from pathlib import Path; from futebus.spark.sink.publishing import *;"
-        "publish(Path(sys.argv[1]), Path(sys.argv[2]), 0, [Segment(*eval(sys.argv[3]))])"
+        "publish(Path(sys.argv[1]), Path(sys.argv[2]), 0, [Portion(*eval(sys.argv[3]))])"
     )
     with Journal(query / "journal"):
         other = start(sys.executable, "-c", script, query, bus.path, repr(tuple(segments[0])))
