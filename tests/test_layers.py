@@ -67,3 +67,10 @@ def test_commands_import_late() -> None:
             for name in [node.module or ""] if isinstance(node, ast.ImportFrom) else []:
                 known = ("futebus.commands", "futebus.core", "futebus.host.signals", "arguments")
                 assert name.startswith(known) or name.split(".")[0] not in {"futebus", *FOREIGN}, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("name", ["rooms", "way"])
+def test_the_drawings_are_of_this_house(name: str) -> None:
+    from . import drawings  # which draws the rooms from what stands here
+
+    assert (ROOT.parent / "docs" / f"{name}.svg").read_text() == getattr(drawings, name)()

@@ -24,8 +24,8 @@ or SIGTERM. It becomes the master of a U or S channel, so that nothing written t
 like others. Or shows what a spool has. See futebus-record(1)."""
 
 EPILOG = """\
-SIZE may end in K, M, G or T (1024 and its powers), AGE in s, m, h or d. PLACE is the number of a line (-100: the last hundred), an
-AGE, or a time such as 2026-11-21T12:00 (local time, unless Z or +01:00 follows).
+SIZE may end in K, M, G or T (1024 and its powers), AGE in s, m, h or d. PLACE is the number of a line (-100: the last hundred),
+an AGE, or a time such as 2026-11-21T12:00 (local time, unless Z or +01:00 follows).
 
 examples:
   futebus-record /mnt/bus/U_jobs jobs                         record, and see that writers lose nothing
