@@ -141,7 +141,7 @@ def fuse_for_everybody() -> Path:
 
 
 MOUNTER = """
-import futebus.fuse.mount, futebus.fuse.mountpoint, futebus.fuse.options, futebus.cli
+import futebus.fuse.mount, futebus.fuse.mountpoint, futebus.fuse.options, futebus.commands.futebus
 become(65534)
 sys.exit(futebus.commands.futebus.main(sys.argv[1:]))
 """

@@ -54,7 +54,7 @@ def test_a_bus_that_goes_while_its_channel_is_opened(name: str, bus: Mount) -> N
     """What opens the channel is stopped right before its open(2), and the bus unmounted in that moment."""
     code = f"""
 import subprocess, sys
-from futebus.spark.outlet import Outlet, SinkError
+from futebus.spark.sink.outlet import Outlet, SinkError
 from pathlib import Path
 def look(event, given):
     if event == "open" and str(given[0]).endswith({name!r}):
