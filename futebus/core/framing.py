@@ -7,8 +7,8 @@ Python operation per line a lot.
 import re
 from typing import NamedTuple
 
-from ._scan import end, lines
 from .errors import MessageTooLong
+from .lines import end, lines
 
 _NEWLINES = re.compile(rb"\n+")
 

@@ -6,8 +6,8 @@ oldest run it is.
 
 from collections import deque
 
-from ._scan import end, lines
 from .framing import Run, length_of
+from .lines import end, lines
 
 # Thousands of mailboxes that hold the same are cut at the same place, one after the other: so the last answers are kept.
 _last_cut: tuple[bytes, int, int, int] = b"", 0, 0, 0

@@ -10,7 +10,7 @@ from array import array
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core._scan import lines as scan
+from ..core.lines import lines as scan
 
 FORMAT = 2
 """Of the directory; a number in `spool.json` that a later layout would count up.

@@ -3,7 +3,7 @@
 import itertools
 import mmap
 
-from ..core._scan import nul
+from ..core.lines import nul
 from .layout import Mark, count_lines
 
 HOLE_BYTES = 512

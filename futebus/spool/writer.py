@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ..core._scan import nul
+from ..core.lines import nul
 from .files import OWN_MODE
 from .layout import (
     FIRST_SEGMENT_BYTES,

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from futebus.core._scan import end
 from futebus.core.bus import Bus
 from futebus.core.client import Client
 from futebus.core.errors import BusError
 from futebus.core.framing import RUN_BYTES
+from futebus.core.lines import end
 
 from .driver import ROOT, RW
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
-from ...core._scan import split
+from ...core.lines import split
 from ...spool import LinesDamaged, LinesGone, OnDamage, Piece, open_to_read
 from ..telling import Sentence
 
