@@ -14,7 +14,7 @@ import pytest
 from .helpers.mounts import Mount, Mounting
 from .helpers.watching import WATCH
 
-pytest_plugins = ["tests.helpers.collectors", "tests.helpers.recorders", "tests.helpers.sparks"]
+pytest_plugins = ["tests.helpers.collectors", "tests.helpers.recorders", "tests.helpers.sparks", "tests.helpers.users"]
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

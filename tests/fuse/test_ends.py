@@ -9,11 +9,9 @@ import pytest
 
 from ..conftest import Start
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
+from ..helpers.users import BECOME, MOUNTER
 from ..helpers.waiting import until
 from ..helpers.watching import CONNECTIONS
-from .test_rights import BECOME, MOUNTER, fuse_for_everybody
-
-__all__ = ["fuse_for_everybody"]
 
 CUT = "the connection to the kernel was cut"
 

@@ -14,8 +14,8 @@ import futebus
 
 from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.users import ANN
 from ..helpers.waiting import until
-from .test_rights import ANN
 
 ODD = [b"B\x01", b"B\xff", "B\x85\u202e\U000e0001".encode(), b"B \\ %s \n"]
 """Names that are escaped, each in its way."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..conftest import Start
-from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
+from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, mounted_by_fstab, run
 from ..helpers.waiting import DEADLINE, until
 
 
@@ -86,26 +86,9 @@ def test_it_goes_to_the_background_once_the_bus_is_there(directory: Path) -> Non
 
 
 def test_mount_and_fstab_know_it(directory: Path, place: Path) -> None:
-    """mount(8) runs the helper mount.fuse3, which finds `futebus` in root's PATH and passes on options that are not ours.
-
-    In a mount namespace of its own, /usr/local/bin can hold nothing but our command.
-    """
-    command = place / "futebus"
-    command.write_text(f'#!/bin/sh\nexec {" ".join(FUTEBUS)} "$@"\n')
-    command.chmod(0o755)
     target = place / "mnt"
-    target.mkdir()
     options = "max_queue=5K,noauto,nofail,_netdev,x-systemd.automount,defaults,relatime"
-    (place / "fstab").write_text(f"events {target} fuse.futebus {options} 0 0\n")
-    script = f"""
-        mount -t tmpfs none /usr/local/bin
-        cp {command} /usr/local/bin/futebus
-        mount --fstab {place}/fstab {target} || exit
-        grep {target} /proc/mounts
-        cat {target}/_stat
-        umount {target}
-        """
-    done = run("unshare", "--mount", "sh", "-c", script)
+    done = mounted_by_fstab(place, "events", options, f"cat {target}/_stat")
     assert done.stderr == ""
     assert f"events {target} fuse.futebus rw," in done.stdout
     assert "at most 5120 messages" in done.stdout

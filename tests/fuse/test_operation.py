@@ -18,11 +18,9 @@ from futebus.host import logs
 
 from ..conftest import Start
 from ..helpers.kernel import linux
-from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
+from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, mounted_by_fstab, run
+from ..helpers.users import ANN, BECOME, MOUNTER, NOBODY
 from ..helpers.waiting import DEADLINE, until
-from .test_rights import ANN, BECOME, MOUNTER, NOBODY, fuse_for_everybody
-
-__all__ = ["fuse_for_everybody"]
 
 UNITS = Path(__file__).parents[2] / "systemd"
 
@@ -297,22 +295,9 @@ def test_only_root_mounts_for_somebody_else(place: Path) -> None:
 
 def test_a_line_of_fstab_with_a_user(place: Path) -> None:
     """mount(8) has an option `user` too, and hands on one that has a value."""
-    command, target = place / "futebus", place / "mnt"
-    command.write_text(f'#!/bin/sh\nexec {" ".join(FUTEBUS)} "$@"\n')
-    command.chmod(0o755)
-    target.mkdir()
-    (place / "fstab").write_text(f"logs {target} fuse.futebus allow_other,user=nobody,max_queue=1K,nofail 0 0\n")
-    script = f"""
-        mount -t tmpfs none /usr/local/bin
-        cp {command} /usr/local/bin/futebus
-        mount --fstab {place}/fstab {target} || exit
-        grep {target} /proc/mounts
-        echo hi > {target}/B_x
-        head -3 {target}/_stat
-        stat -c 'belongs to %U' {target}
-        umount {target}
-        """
-    done = run("unshare", "--mount", "sh", "-c", script)
+    target = place / "mnt"
+    commands = f"echo hi > {target}/B_x; head -3 {target}/_stat; stat -c 'belongs to %U' {target}"
+    done = mounted_by_fstab(place, "logs", "allow_other,user=nobody,max_queue=1K,nofail", commands)
     assert done.stderr == ""
     assert re.search(rf"^logs {target} fuse\.futebus \S*\buser_id=65534,", done.stdout, re.MULTILINE)
     assert "at most 1024 messages" in done.stdout

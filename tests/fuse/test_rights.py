@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
+from ..helpers.users import ANN, BECOME, BOB, MOUNTER, NOBODY
 from ..helpers.waiting import until
 
-ANN = {"user": 64001, "group": 64001, "extra_groups": []}
-BOB = {"user": 64002, "group": 64002, "extra_groups": []}
-NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}  # fusermount3 wants a user with a name
 BOB_IN_ANNS_GROUP = {"user": 64002, "group": 64002, "extra_groups": [64001]}
 
 
@@ -85,15 +83,6 @@ def test_the_directorys_mode_says_who_may_create(mounting: Mounting) -> None:
     assert bash(f"echo hi > {bus / 'B_x'}", **ANN).stderr == ""
 
 
-# A user may not be able to start the interpreter that runs the tests, but root can, and become that user.
-BECOME = """
-import os, sys
-def become(uid):
-    os.setgroups([])
-    os.setgid(uid)
-    os.setuid(uid)
-"""
-
 RACER = """
 path = sys.argv[1]
 become(int(sys.argv[2]))
@@ -129,22 +118,6 @@ def test_the_limit_per_user_is_for_each_but_root(mounting: Mounting) -> None:
     assert "Too many users" in bash(hold, **ANN).stderr
     assert "Too many users" in bash(hold, **BOB).stderr
     assert bash(hold).stderr == ""
-
-
-@pytest.fixture
-def fuse_for_everybody() -> Path:
-    """A device that users may open, as udev makes it wherever it runs."""
-    device = Path("/dev/fuse")
-    if device.stat().st_mode & 0o666 != 0o666:
-        device.chmod(0o666)
-    return device
-
-
-MOUNTER = """
-import futebus.fuse.mount, futebus.fuse.mountpoint, futebus.fuse.options, futebus.commands.futebus
-become(65534)
-sys.exit(futebus.commands.futebus.main(sys.argv[1:]))
-"""
 
 
 @pytest.mark.usefixtures("fuse_for_everybody")

@@ -14,8 +14,8 @@ from futebus.fuse.filesystem import MAX_LISTINGS_PER_USER, MAX_STATS_PER_USER
 
 from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.users import ANN, BECOME, BOB
 from ..helpers.waiting import DEADLINE, until
-from .test_rights import ANN, BECOME, BOB
 
 BLOCK = 1 << 20
 """As much as the kernel hands over in one request."""

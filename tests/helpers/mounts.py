@@ -207,3 +207,30 @@ def run(*command: str | Path, timeout: float = DEADLINE, **popen: Any) -> subpro
 def bash(script: str, **popen: Any) -> subprocess.CompletedProcess[str]:
     """Runs a bash script to its end."""
     return run("bash", "-c", script, env={**os.environ, "LC_ALL": "C"}, **popen)
+
+
+def mounted_by_fstab(place: Path, name: str, options: str, commands: str) -> "subprocess.CompletedProcess[str]":
+    """Mounts a bus by a line of fstab, as mount(8) does: by mount.fuse3, which finds `futebus` in root's PATH.
+
+    In a mount namespace of its own, /usr/local/bin can hold nothing but our command.
+
+    Args:
+        place: an empty directory; the bus is mounted on `mnt` in it.
+        name: the source of the line.
+        options: the options of the line.
+        commands: what a shell does with the bus; it is unmounted after them.
+    """
+    command, target = place / "futebus", place / "mnt"
+    command.write_text(f'#!/bin/sh\nexec {" ".join(FUTEBUS)} "$@"\n')
+    command.chmod(0o755)
+    target.mkdir()
+    (place / "fstab").write_text(f"{name} {target} fuse.futebus {options} 0 0\n")
+    script = f"""
+        mount -t tmpfs none /usr/local/bin
+        cp {command} /usr/local/bin/futebus
+        mount --fstab {place}/fstab {target} || exit
+        grep {target} /proc/mounts
+        {commands}
+        umount {target}
+        """
+    return run("unshare", "--mount", "sh", "-c", script)
