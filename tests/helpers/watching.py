@@ -191,7 +191,9 @@ class Suspect:
         self.looks += 1
         answered = True
         for pid, ticks in self.daemons.items():
-            if daemon := family.get(pid):
+            if (
+                daemon := family.get(pid)
+            ) and daemon.state not in "ZX":  # nor do zombies answer
                 self.idle[pid] = self.idle.get(pid, 0) + (daemon.state == "S")
                 answered &= self.idle[pid] >= IDLE_LOOKS or (daemon.ticks - ticks) / TICK >= BUSY_SECONDS
         return answered and self.looks > IDLE_LOOKS and now - self.since >= self.patience
@@ -258,6 +260,9 @@ class Watch:
         self.expected, self._is_expected = [], True
         try:
             yield self.expected
+        except BaseException as error:
+            error.add_note(self.describe())
+            raise
         finally:
             self._is_expected = False
 
@@ -345,6 +350,20 @@ class Watch:
 
     # ------------------------------------------------------------------------------------------ telling
 
+    def describe(self) -> str:
+        """Whom it suspects, and of what it has seen enough: for who has waited in vain for it to find somebody."""
+        alive = self._thread is not None and self._thread.is_alive()
+        lines = [f"the watch {'looks' if alive else 'has ended'}, {self.looks} looks so far; suspects: {len(self._suspects)}"]
+        for task, suspect in [*self._suspects.items()]:
+            family = self._family
+            states = {pid: family[pid].state if pid in family else "gone" for pid in suspect.daemons}
+            seen = f"{suspect.looks} looks, daemons {states}, seen asleep {suspect.idle}, patience {suspect.patience}"
+            lines.append(f"  {task} ({suspect.name}) since {time.monotonic() - suspect.since:.1f} s: {seen}")
+        for pid, process in sorted(self._family.items()):
+            if process.state == "D":
+                lines.append(f"  {pid} ({process.name}) in D: {' < '.join(stack_of(f'{pid}/task/{pid}'))}")
+        return "\n".join(lines)
+
     def _tell(self, stuck: list[str], now: float) -> None:
         report = self._report(stuck, now)
         if self._is_expected:
@@ -359,10 +378,10 @@ class Watch:
             if target == "/dev/fuse"
             for word in re.findall(r"fuse_connection:\s*(\d+)", _read(f"/proc/{pid}/fdinfo/{number}").decode())
         ]
+        for number in connections:  # first: when a mount has gone, its number may soon be that of another
+            abort_connection(number)
         for rescue in [*self._rescuers]:
             rescue(report)
-        for number in connections:
-            abort_connection(number)
 
     def _report(self, stuck: list[str], now: float) -> str:
         lines = [f"stuck in state D inside FUSE: {len(stuck)}, while the daemons had nothing to do"]
