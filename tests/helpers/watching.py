@@ -191,9 +191,7 @@ class Suspect:
         self.looks += 1
         answered = True
         for pid, ticks in self.daemons.items():
-            if (
-                daemon := family.get(pid)
-            ) and daemon.state not in "ZX":  # nor do zombies answer
+            if (daemon := family.get(pid)) and daemon.state not in "ZX":  # nor do zombies answer
                 self.idle[pid] = self.idle.get(pid, 0) + (daemon.state == "S")
                 answered &= self.idle[pid] >= IDLE_LOOKS or (daemon.ticks - ticks) / TICK >= BUSY_SECONDS
         return answered and self.looks > IDLE_LOOKS and now - self.since >= self.patience
