@@ -31,7 +31,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
-from ..spark.source import channels as found
+from ..spark.source import channels
 from ..spool import Spool
 from .storage import ArchiveError, Storage
 
@@ -58,7 +58,7 @@ _ESCAPED = "".join(map(chr, range(1, 32))) + "\"#%'*/:=?\\\x7f{[]^"
 
 def unfit(channel: str) -> str | None:
     """Why a channel of this name cannot be archived; None if it can."""
-    if why := found.unfit(channel):
+    if why := channels.unfit(channel):
         return why
     length = len(f"channel={channel}".encode()) + 2 * sum(character in _ESCAPED for character in channel)
     return f"its name is too long for a directory ({length} bytes)" if length > _MAX_NAME else None

@@ -54,7 +54,7 @@ class KeptQuery:
         """Starts it again if it has failed. Returns whether it goes on: it has not come to its end, or will be started again.
 
         Raises:
-            One of archive_order.FAILURES: what has ended it for good.
+            One of order.FAILURES: what has ended it for good.
         """
         if self.query is None:
             if time.monotonic() >= self._due:

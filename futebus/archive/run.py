@@ -33,7 +33,7 @@ from ..spark.format import named
 from ..spark.source.channels import Found, LeftOut
 from ..spark.source.drains import DrainThread, empty
 from ..spool import Spool, SpoolError
-from . import figures as live
+from . import figures
 from .batches import HIDDEN, Archive, Position, fitting, unfit
 from .compaction import SCHEMA, Compaction
 from .keeping import KeptQuery
@@ -223,7 +223,7 @@ class Archiving:
 
     def _start(self, spark: SparkSession) -> None:
         order = self._order
-        if order.stats is not None and (wrong := live.check_regex(spark, order.errors)):
+        if order.stats is not None and (wrong := figures.check_regex(spark, order.errors)):
             raise ArchiveError(f"--errors {order.errors} is no regular expression of Java: {wrong}")
         self._archive = Archive(spark, order.root, order.spool_of)
         self._compaction = Compaction(
@@ -244,12 +244,12 @@ class Archiving:
         # What a recorder has of last week is not live. What this process has taken is, or was missed by a query that failed.
         begin = "latest" if order.is_external and not order.is_once else "earliest"
         every = max(1.0, min(order.window / 2, order.every))
-        publish, own = live.publisher(order.stats, self._terminal.say), order.stats.name
+        publish, own = figures.publisher(order.stats, self._terminal.say), order.stats.name
 
         def stats() -> StreamingQuery:
             # Without a limit: of a batch that ends early, later lines would be older than the ticks that it had.
-            read = self._read(spark, live.SCHEMA, begin).where(F.col("channel") != own)
-            return self._write(live.figures(read, f"{order.window:g} seconds", order.errors), "stats", every, publish)
+            read = self._read(spark, figures.SCHEMA, begin).where(F.col("channel") != own)
+            return self._write(figures.figures(read, f"{order.window:g} seconds", order.errors), "stats", every, publish)
 
         self._queries["stats"] = KeptQuery("stats", stats, self._terminal.say)
 

@@ -31,6 +31,10 @@ KINDS = {
 }
 
 
+LETTERS = tuple(letter.decode() for letter in KINDS)
+"""What the names of channels begin with."""
+
+
 class Role(enum.Enum):
     """What a client is on its channel."""
 

@@ -173,6 +173,19 @@ def check(path: Path, note: str, least: int = 0) -> None:
     assert not list(path.glob("*.new")), note
 
 
+def failed(
+    place: Path, failing: Failing, at: int, way: tuple[Callable[[], BaseException], bool], act: Callable[[Path], None]
+) -> tuple[Path, str]:
+    """A copy of the spool on which a call of `act` has failed, the one whose turn it is, and the identity of the spool."""
+    path = place / "again"
+    shutil.copytree(place / "spool", path)
+    identity = Spool(path).id
+    failing.name = ""
+    with failing.one(at, *way), contextlib.suppress(OSError, KeyboardInterrupt):
+        act(path)
+    return path, identity
+
+
 @pytest.mark.parametrize(
     ("state", "act"),
     [(closed, adding), (closed, syncing), (closed, reading), (left, opening), (left, adding), (old, opening)],
@@ -190,12 +203,7 @@ def test_a_call_that_fails_takes_no_line(
     state(place / "spool")
     act(killed(place / "spool"))
     for at in itertools.count(1):
-        path = place / "again"
-        shutil.copytree(place / "spool", path)
-        identity = Spool(path).id
-        failing.name = ""
-        with failing.one(at, failure, is_done), contextlib.suppress(OSError, KeyboardInterrupt):
-            act(path)
+        path, identity = failed(place, failing, at, (failure, is_done), act)
         if not failing.name:
             break
         check(path, f"{failing.name}, call {at}: {failure()!r}{' when it was done' * is_done}")
@@ -251,12 +259,7 @@ def test_a_call_that_fails_while_old_lines_are_removed(
     act(killed(place / "spool"))
     for failure, is_done in WAYS:
         for at in itertools.count(1):
-            path = place / "again"
-            shutil.copytree(place / "spool", path)
-            identity = Spool(path).id
-            failing.name = ""
-            with failing.one(at, failure, is_done), contextlib.suppress(OSError, KeyboardInterrupt):
-                act(path)
+            path, identity = failed(place, failing, at, (failure, is_done), act)
             note = f"{failing.name}, call {at}: {failure()!r}"
             check(path, note, least)
             assert Spool(path).id == identity, note

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from ...client import entry
-from ...core.kinds import KINDS, has_master
+from ...core.kinds import LETTERS, has_master
 from ...core.limits import MAX_NAME
 from ..telling import Sentence
 
@@ -36,7 +36,7 @@ def check_name(name: str) -> None:
     Raises:
         SinkError: it is the name of no channel, or of a master or bulk reader.
     """
-    if not name.startswith(tuple(kind.decode() for kind in KINDS)) or "/" in name or "\0" in name:
+    if not name.startswith(LETTERS) or "/" in name or "\0" in name:
         raise SinkError(f"{name!r} is not the name of a channel: it begins with U, S, A or B and has no slash in it")
     if len(os.fsencode(name)) > MAX_NAME:
         raise SinkError(f"the channel name {name!r} is longer than {MAX_NAME} bytes")

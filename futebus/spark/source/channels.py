@@ -10,12 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ...core.kinds import KINDS
+from ...core.kinds import LETTERS
 from ...recorder.channel import BusAway, ChannelError, Say
 from ..options import QueryError
 from .drains import DrainThread
-
-_LETTERS = tuple(letter.decode() for letter in KINDS)
 
 RETRY_SECONDS = (1.0, 60.0)
 """How soon, and later how seldom, what was left out is tried again."""
@@ -42,7 +40,7 @@ def unfit(name: str) -> str | None:
 def channels_of(bus: Path, pattern: re.Pattern[str]) -> list[str] | None:
     """The names of the channels that a pattern matches, in order; None if no bus is mounted there."""
     try:
-        names = sorted(entry.name for entry in bus.iterdir() if entry.name.startswith(_LETTERS) and pattern.fullmatch(entry.name))
+        names = sorted(entry.name for entry in bus.iterdir() if entry.name.startswith(LETTERS) and pattern.fullmatch(entry.name))
         return names if (bus / "_stat").exists() else None
     except OSError:
         return None
