@@ -9,9 +9,20 @@ from pathlib import Path
 import pytest
 
 from .conftest import Start
-from .helpers.mounts import Mount, Mounting
+from .helpers.mounts import Mount, Mounting, cut_connection, device_of
 from .helpers.waiting import DEADLINE, until
-from .helpers.watching import PATIENCE, PAUSE, WATCH, Stat, inside_fuse, relatives, stat_of
+from .helpers.watching import (
+    PATIENCE,
+    PAUSE,
+    WATCH,
+    Stat,
+    abort_connection,
+    inside_fuse,
+    is_connected,
+    links_of,
+    relatives,
+    stat_of,
+)
 
 QUEUE_BEHIND = "{ (for n in 1 2 3; do echo one; done) & (for n in 1 2 3; do echo two; done) & wait; } >> %s"
 """Two processes that append to one open file take turns in the kernel: the second is in state D while the first waits."""
@@ -187,3 +198,35 @@ def test_the_watch_never_asks_what_may_wait() -> None:
     code = text.rpartition('"""\n\nimport')[2]
     for name in ("/cmdline", "/maps", "/mem", "/environ", "/exe", "smaps"):
         assert name not in code
+
+
+def test_a_mount_that_takes_the_number_of_one_that_has_gone_is_not_aborted(mounting: Mounting) -> None:
+    """Numbers of connections are used again at once, by other tests that run beside this one too."""
+    bus = mounting()
+    device = device_of(bus.path)
+    assert device
+    number = device.split(":")[1]
+    others: list[Mount] = []
+
+    def is_still_there() -> bool:
+        """It is not; what it says shall make no difference."""
+        bus.unmount()
+        while all(device_of(other.path) != device for other in others):
+            assert len(others) < 20
+            others.append(mounting())
+        return True
+
+    abort_connection(number, is_still_there)
+    assert all(other.stat() for other in others)
+
+
+def test_whether_a_daemon_still_has_its_mount_is_seen_from_outside(bus: Mount) -> None:
+    [link] = [number for number, target in links_of(bus.daemon.pid) if target == "/dev/fuse"]
+    assert is_connected(bus.daemon.pid, link)
+    bus.daemon.send_signal(signal.SIGSTOP)
+    bus.was_killed = True
+    cut_connection(bus.path)
+    assert not is_connected(bus.daemon.pid, link)
+    bus.daemon.kill()
+    bus.daemon.wait()
+    assert not is_connected(bus.daemon.pid, link)

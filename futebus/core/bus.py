@@ -31,7 +31,10 @@ FIRST_CHANNEL_NUMBER = 3
 ADMITTED_WORK = 500
 """How much of the writes that have waited is accepted at once, as in `Effects.work`: a millisecond's worth."""
 
-PORTION_WORK = 32
+RUN_WORK = 3
+"""What it costs to find a run of lines and to route it, however short it is."""
+
+PORTION_WORK = 128
 """How much of one of them, before the next has its turn: at most a run of lines (128 KiB), or so many runs that are shorter."""
 
 
@@ -347,6 +350,7 @@ class Bus:
                 # What the master has no place for need not be looked at: it will be written again.
                 run, stop = wbuf.next_run(data, taken, channel.room if client.may_wait else None)
                 if run is not None:
+                    effects.work += RUN_WORK
                     effects.is_unfinished = False
                     accepted = channel.send(client, run, effects, work, is_next=is_next)
                     if accepted < len(run.data):

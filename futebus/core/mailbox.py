@@ -5,6 +5,7 @@ oldest run it is.
 """
 
 from collections import deque
+from itertools import islice
 
 from .framing import Run, length_of
 from .lines import end, lines
@@ -41,6 +42,9 @@ OWN_BYTES = 4096
 """A message that is read in pieces keeps the run that it came in, unless it is shorter than this: then it is copied."""
 
 _JOINED_AT_ONCE = 1024
+
+RUNS_AT_ONCE = 2048
+"""How many runs one bulk read hands out at most: a millisecond's worth. Tens of thousands of messages may each be a run."""
 
 
 class Mailbox:
@@ -222,7 +226,7 @@ class Mailbox:
         begin, left = self._begun, size
         messages, controls, control_size = -self._gone, 0, 0
         part = b""
-        for data, count in self._runs:
+        for data, count in islice(self._runs, RUNS_AT_ONCE):
             length = len(data) - begin
             if length > left:
                 part = data[begin : data.rfind(b"\n", begin, begin + left) + 1]

@@ -38,6 +38,12 @@ def reached() -> bool:
 def requests() -> int:
     """How many `Request`s there are: those that wait, if nothing is left over."""
 
+def is_waited_for() -> bool:
+    """Whether the kernel has a request that has not been read yet."""
+
+def hurry(is_hurried: bool, /) -> None:
+    """Says whether there is something to do besides requests: then nobody lingers for the next one."""
+
 def prune(numbers: array[int], /) -> int:
     """Asks the kernel to forget nodes (type code `Q`) that nobody has open.
 

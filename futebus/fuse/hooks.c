@@ -67,6 +67,7 @@ struct notify_prune {
 /* How long, in milliseconds, an idle loop stays in poll(2) for the next request before it goes back through the event loop.
  * An answer that wakes a client is usually followed by that client's next request within microseconds. */
 #define LINGER_MS 1
+static int hurried; /* whether the event loop has something to do: then it does not */
 
 /* How much freed memory, in bytes, is kept for the next request rather than given back to the kernel, and from which size on
  * memory is asked of the kernel for each block alone. Writes come in blocks of 128 KiB, which malloc would otherwise give back
@@ -561,7 +562,7 @@ INTERPOSED int fuse_session_receive_buf(struct fuse_session *se, struct fuse_buf
     for (int served = 0; !served || nanoseconds_since(&begin) < MAX_RUN_NS;) {
         int received = next(se, buf);
         if (received == -EAGAIN) {
-            if (served && linger(fd))
+            if (served && !hurried && linger(fd))
                 continue;
             return -EINTR;
         }
@@ -711,6 +712,26 @@ static PyObject *hooks_requests(PyObject *module, PyObject *unused)
     return PyLong_FromSize_t(requests_alive);
 }
 
+static PyObject *hooks_is_waited_for(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    if (!nonblocking_session)
+        Py_RETURN_FALSE;
+    struct pollfd poller = {.fd = fuse_session_fd(nonblocking_session), .events = POLLIN};
+    return PyBool_FromLong(poll(&poller, 1, 0) > 0);
+}
+
+static PyObject *hooks_hurry(PyObject *module, PyObject *is_hurried)
+{
+    (void)module;
+    int truth = PyObject_IsTrue(is_hurried);
+    if (truth < 0)
+        return NULL;
+    hurried = truth;
+    Py_RETURN_NONE;
+}
+
 /* The kernel takes no lock for this that somebody could hold who waits for us, so it may be called from anywhere. */
 static PyObject *hooks_prune(PyObject *module, PyObject *object)
 {
@@ -801,6 +822,8 @@ static PyMethodDef hooks_methods[] = {
     {"listen", hooks_listen, METH_O, "Names who gets what libfuse would print on stderr, or None: it prints it."},
     {"watch_memory", hooks_watch_memory, METH_O, "Names who is told when memory gets short, and when it is so no more."},
     {"has_room", hooks_has_room, METH_O, "Whether there is memory for so many bytes, beside a reserve."},
+    {"is_waited_for", hooks_is_waited_for, METH_NOARGS, "Whether the kernel has a request that has not been read yet."},
+    {"hurry", hooks_hurry, METH_O, "Says whether there is something to do besides: then nobody lingers for the next request."},
     {"requests", hooks_requests, METH_NOARGS, "How many Requests there are: those that wait, if nothing is left over."},
     {NULL, NULL, 0, NULL},
 };

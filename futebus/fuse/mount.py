@@ -84,7 +84,7 @@ class Mounted:
         self._is_lost = False
         """Whether the connection to the kernel was cut, and nobody has unmounted the bus."""
         self._bus = Bus(options.limits, bulk=options.bulk, now=time.time_ns())
-        self._turns = Turns()
+        self._turns = Turns(_hooks.is_waited_for, _hooks.hurry)
         self._calls = Calls(self._bus, self._turns)
         self._directory = Directory(
             self._bus,

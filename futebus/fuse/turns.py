@@ -5,6 +5,7 @@ would keep all others waiting. So it is done a millisecond's worth at a time, an
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -14,14 +15,27 @@ from futebus.host.logs import tell_error
 
 log = logging.getLogger(__name__)
 
+REQUESTS_SHARE = 4
+"""While there are requests, they get so many times as long as each step took. A client's call is a few requests one after the
+other, and others may have hundreds in front of each of them: with a step before each request, it would wait for hundreds."""
+
 Step = Callable[[], bool]
 """Does a millisecond's worth of something. Returns whether there is more."""
 
 
 class Turns:
-    """What has been put off. Each gets its turn, one after the other."""
+    """What has been put off. Each gets its turn, one after the other.
 
-    def __init__(self) -> None:
+    Args:
+        is_waited_for: tells whether there are requests.
+        hurry: is told whether something has been put off, when that changes.
+    """
+
+    def __init__(
+        self, is_waited_for: Callable[[], bool] = lambda: False, hurry: Callable[[bool], object] = lambda is_hurried: None
+    ) -> None:
+        self._is_waited_for = is_waited_for
+        self._hurry = hurry
         self._steps: deque[Step] = deque()
         self._idle = trio.lowlevel.ParkingLot()
 
@@ -31,6 +45,8 @@ class Turns:
 
     def put(self, step: Step) -> None:
         """Has something done in steps, the first of them later."""
+        if not self._steps:
+            self._hurry(True)
         self._steps.append(step)
         self._idle.unpark_all()
 
@@ -54,10 +70,15 @@ class Turns:
         """Does all there ever is to do."""
         while True:
             while not self._steps:
+                self._hurry(False)
                 await self._idle.park()
+            begin = time.monotonic()
             self.take()
-            # Requests that have come meanwhile have their turn here.
+            end = time.monotonic()
+            until = end + REQUESTS_SHARE * (end - begin)
             await trio.lowlevel.checkpoint()
+            while self._is_waited_for() and time.monotonic() < until:
+                await trio.lowlevel.checkpoint()
 
 
 class Insisted:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from ..conftest import Start
-from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
+from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, cut_connection, device_of, run
 from ..helpers.users import BECOME, MOUNTER
 from ..helpers.waiting import until
-from ..helpers.watching import CONNECTIONS
 
 CUT = "the connection to the kernel was cut"
 
@@ -19,11 +18,7 @@ CUT = "the connection to the kernel was cut"
 def cut(bus: Mount, how: str) -> None:
     """Cuts the bus's connection to the kernel, while somebody uses the bus."""
     if how == "abort":
-        device = device_of(bus.path)
-        assert device
-        if not any(CONNECTIONS.iterdir()):
-            assert run("mount", "-t", "fusectl", "none", CONNECTIONS).returncode == 0
-        (CONNECTIONS / device.split(":")[1] / "abort").write_text("1")
+        cut_connection(bus.path)
     else:
         assert "busy" in run("umount", "-f", bus.path).stderr
 
@@ -61,12 +56,8 @@ def test_who_is_not_root_has_the_dead_mount_taken_away_too(place: Path, start: S
     try:
         daemon = start(sys.executable, "-c", BECOME + MOUNTER, "-f", directory)
         until(lambda: device_of(directory), "it is mounted")
-        device = device_of(directory)
-        assert device
         assert bash(f"cat {directory}/_stat", user=65534, group=65534, extra_groups=[]).returncode == 0
-        if not any(CONNECTIONS.iterdir()):
-            run("mount", "-t", "fusectl", "none", CONNECTIONS)
-        (CONNECTIONS / device.split(":")[1] / "abort").write_text("1")
+        cut_connection(directory)
         assert daemon.wait(10) == 1
         assert device_of(directory) is None
         assert CUT in daemon.communicate()[1]

@@ -29,12 +29,19 @@ def device_of(mountpoint: Path) -> str | None:
     return found
 
 
+def cut_connection(mountpoint: Path) -> None:
+    """Cuts the connection of a mount that is there, and leaves the mount."""
+    device = device_of(mountpoint)
+    assert device
+    abort_connection(device.split(":")[1], lambda: device_of(mountpoint) == device)
+
+
 def abort(mountpoint: Path) -> None:
     """Gets rid of a mount, hung or not: every call that waits on it fails."""
     device = device_of(mountpoint)
     if device is None:
         return
-    abort_connection(device.split(":")[1])
+    abort_connection(device.split(":")[1], lambda: device_of(mountpoint) == device)
     subprocess.run(["umount", "-l", str(mountpoint)], check=False, stderr=subprocess.DEVNULL)
 
 

@@ -9,13 +9,16 @@ Nothing in here touches a mount, or a file of /proc that waits for the process t
 """
 
 import contextlib
+import ctypes
 import os
 import re
+import select
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +39,7 @@ BUSY_SECONDS = 5.0
 
 CONNECTIONS = Path("/sys/fs/fuse/connections")
 TICK = os.sysconf("SC_CLK_TCK")
+_libc = ctypes.CDLL(None, use_errno=True)
 
 LOCKS = re.compile(
     r"(vfs_(unlink|rmdir|rename|create|mkdir|link|setxattr|removexattr|fallocate)|do_(unlinkat|rmdir|truncate|dentry_open|sys_ftruncate)|"
@@ -163,12 +167,41 @@ def relatives(seen: Mapping[int, Stat], before: Mapping[int, Stat], root: int, s
     return family
 
 
-def abort_connection(number: str) -> None:
-    """Has every call fail that waits for a daemon. The number is the minor one of the mount's device."""
+def abort_connection(number: str, is_still_there: Callable[[], bool]) -> None:
+    """Has every call fail that waits for a daemon.
+
+    Args:
+        number: the minor one of the mount's device.
+        is_still_there: tells whether the mount is there that the number was read of. When it has gone, the next has its number,
+            maybe another test's. So it is asked when the file is open: that is of one connection for ever.
+    """
     if not any(CONNECTIONS.iterdir()):
         subprocess.run(["mount", "-t", "fusectl", "none", str(CONNECTIONS)], check=False, stderr=subprocess.DEVNULL)
+    with contextlib.suppress(OSError), (CONNECTIONS / number / "abort").open("wb", buffering=0) as file:
+        if is_still_there():
+            file.write(b"1")
+
+
+_PIDFD_GETFD = 438
+
+
+def is_connected(pid: int, descriptor: str) -> bool:
+    """Whether a process's /dev/fuse is that of a mount that is there."""
     with contextlib.suppress(OSError):
-        (CONNECTIONS / number / "abort").write_text("1")
+        process = os.pidfd_open(pid)
+        try:
+            own = _libc.syscall(_PIDFD_GETFD, process, int(descriptor), 0)
+        finally:
+            os.close(process)
+        if own < 0:
+            return False
+        poller = select.poll()
+        poller.register(own, 0)
+        try:
+            return not poller.poll(0)  # POLLERR when the mount has gone
+        finally:
+            os.close(own)
+    return False
 
 
 @dataclass
@@ -369,15 +402,10 @@ class Watch:
             return
         self._found.append(report)
         self.total += len(stuck)
-        connections = [
-            word
-            for pid in self._daemons()
-            for number, target in links_of(pid)
-            if target == "/dev/fuse"
-            for word in re.findall(r"fuse_connection:\s*(\d+)", _read(f"/proc/{pid}/fdinfo/{number}").decode())
-        ]
-        for number in connections:  # first: when a mount has gone, its number may soon be that of another
-            abort_connection(number)
+        for pid in self._daemons():
+            for link in [link for link, target in links_of(pid) if target == "/dev/fuse"]:
+                for number in re.findall(r"fuse_connection:\s*(\d+)", _read(f"/proc/{pid}/fdinfo/{link}").decode()):
+                    abort_connection(number, partial(is_connected, pid, link))
         for rescue in [*self._rescuers]:
             rescue(report)
 

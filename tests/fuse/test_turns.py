@@ -1,0 +1,89 @@
+"""What is put off, and the requests that come meanwhile."""
+
+import itertools
+import time
+from collections.abc import Callable
+
+import trio
+
+from futebus.fuse.turns import REQUESTS_SHARE, Turns
+
+
+class Kernel:
+    """Requests that come from somewhere, one of which is served whenever the event loop has a turn."""
+
+    def __init__(self, requests: int) -> None:
+        self.requests = requests
+        self.hurried: list[bool] = []
+
+    def is_waited_for(self) -> bool:
+        return self.requests > 0
+
+    async def serve(self) -> None:
+        while True:
+            self.requests -= self.requests > 0
+            await trio.lowlevel.checkpoint()
+
+
+def run(turns: Turns, kernel: Kernel, is_done: Callable[[], bool]) -> None:
+    """Has the turns taken until it is done."""
+
+    async def all_of_it() -> None:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as tasks:
+                tasks.start_soon(turns.run)
+                tasks.start_soon(kernel.serve)
+                while not is_done():
+                    await trio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+
+    trio.run(all_of_it)
+
+
+def busy(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def test_requests_that_wait_are_all_served_before_the_next_step_if_they_are_quick() -> None:
+    kernel = Kernel(requests=100)
+    turns = Turns(kernel.is_waited_for, kernel.hurried.append)
+    left: list[int] = []
+
+    def step() -> bool:
+        left.append(kernel.requests)
+        busy(0.5 if len(left) == 1 else 0.0)  # two seconds for 100 requests
+        return len(left) < 3
+
+    turns.put(step)
+    run(turns, kernel, lambda: len(left) == 3)
+    assert left[0] > 0
+    assert left[1:] == [0, 0]
+
+
+def test_requests_without_end_do_not_stop_what_is_put_off() -> None:
+    kernel = Kernel(requests=1 << 60)
+    turns = Turns(kernel.is_waited_for, kernel.hurried.append)
+    begun: list[float] = []
+
+    def step() -> bool:
+        begun.append(time.monotonic())
+        busy(0.01)
+        return len(begun) < 5
+
+    turns.put(step)
+    run(turns, kernel, lambda: len(begun) == 5)
+    assert all(after - before >= 0.01 * (1 + REQUESTS_SHARE) for before, after in itertools.pairwise(begun))
+
+
+def test_nobody_lingers_for_requests_while_something_is_put_off() -> None:
+    kernel = Kernel(requests=0)
+    turns = Turns(kernel.is_waited_for, kernel.hurried.append)
+    run(turns, kernel, lambda: kernel.hurried == [False])
+    steps = [True, True, False]
+    turns.put(lambda: steps.pop(0))
+    turns.put(lambda: False)
+    assert kernel.hurried == [False, True]
+    run(turns, kernel, lambda: kernel.hurried[2:] == [False])
+    assert not steps
