@@ -8,63 +8,8 @@ import errno
 import os
 from pathlib import Path
 
+from ..host.mounted import NoBus, find_bus
 from .inquire import inquire
-
-STAT = "_stat"
-"""What is in the directory of every bus."""
-
-
-class NoBus(Exception):
-    """Why there is no bus in a directory, in one sentence.
-
-    Args:
-        words: the sentence.
-        number: the error number of the system, if it has one.
-    """
-
-    def __init__(self, words: str, number: int | None) -> None:
-        super().__init__(words)
-        self.number = number
-
-
-def find_bus(directory: Path) -> int:
-    """Finds the bus that is mounted on a directory.
-
-    Returns:
-        A descriptor. What is opened relative to it is on this bus, or is not opened.
-
-    Raises:
-        NoBus: there is none.
-    """
-    try:
-        bus = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        raise NoBus(f"there is no directory {directory}", error.errno) from None
-    except NotADirectoryError as error:
-        raise NoBus(f"{directory} is a file and not the directory of a bus", error.errno) from None
-    except OSError as error:
-        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
-    try:
-        os.stat(STAT, dir_fd=bus)
-    except FileNotFoundError as error:
-        os.close(bus)
-        raise NoBus(f"no bus is mounted on {directory}", error.errno) from None
-    except OSError as error:
-        os.close(bus)
-        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
-    except BaseException:
-        os.close(bus)
-        raise
-    return bus
-
-
-def check_bus(directory: Path) -> None:
-    """Sees that a bus is mounted on a directory.
-
-    Raises:
-        NoBus: there is none.
-    """
-    os.close(find_bus(directory))
 
 
 def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> int:

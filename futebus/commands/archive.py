@@ -184,6 +184,7 @@ def _order(given: argparse.Namespace) -> "Order":
     """
     from ..archive.batches import unfit
     from ..archive.order import Order
+    from ..host.mounted import is_bus
     from ..recorder.channel import ChannelError, check_channel
 
     *names, root = given.paths
@@ -193,7 +194,7 @@ def _order(given: argparse.Namespace) -> "Order":
         root = "/" + root.lstrip("/")
     if scheme is None:
         root = os.path.abspath(root)  # noqa: PTH100 (Path.absolute leaves `..`)
-        if (Path(root).parent / "_stat").exists() or (Path(root) / "_stat").exists():
+        if is_bus(Path(root).parent) or is_bus(Path(root)):
             raise _Wrong(f"{root} is on a bus; the last argument is the directory of the archive")
     bus = pattern = None
     channels: tuple[Path, ...] = ()

@@ -17,10 +17,11 @@ import trio
 from futebus.core.bus import Bus
 from futebus.core.text import counted, printable
 from futebus.host.logs import rehearse, tell
+from futebus.host.mounted import FUSE_TYPE, Mount, mounted_on
 from futebus.host.service import ServiceManager
 from futebus.host.signals import Endings
 
-from .mountpoint import FUSE_TYPE, LOOKS, BusLost, Mount, MountError, held, mounted_on, take_away, wait_unmounted
+from .mountpoint import LOOKS, BusLost, MountError, held, take_away, wait_unmounted
 from .options import Options
 from .privilege import Unmounter, User, become, mounting_for
 

@@ -8,23 +8,21 @@ import contextlib
 import ctypes
 import logging
 import os
-import re
 import select
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import trio
+
+from futebus.host.mounted import FUSE_TYPE, TABLE, Mount, mounted_on, mounts
 
 log = logging.getLogger(__name__)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2  # sys/mount.h
 
-FUSE_TYPE = "fuse.futebus"
-_TABLE = Path("/proc/self/mountinfo")
 LOOKS = 10
 """How often a mount is looked for: whoever owns a directory above it can move it."""
 
@@ -38,50 +36,6 @@ class MountError(Exception):
 
 class BusLost(Exception):
     """The bus is gone though nobody has unmounted it. The text is for people."""
-
-
-class Mount(NamedTuple):
-    """A line of the mount table."""
-
-    id: int
-    """Of no other mount that is there at the same time."""
-    device: str
-    """Major and minor number: `0:42`."""
-    path: str
-    type: str
-    owner: tuple[int, int] | None
-    """Of a FUSE mount: the user and group who mounted it."""
-
-
-def mounts(table: int | None = None) -> list[Mount]:
-    """The mount table of this process; read from a descriptor of it, if there is one: one that is open cannot be refused."""
-    if table is None:
-        text = _TABLE.read_bytes()
-    else:
-        os.lseek(table, 0, os.SEEK_SET)
-        text = b"".join(iter(lambda: os.read(table, 65_536), b""))
-    found = []
-    # At newlines alone: a path may have other characters that splitlines() takes for an end of line.
-    for line in text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n"):
-        left, _, right = line.partition(" - ")
-        fields = left.split(" ")
-        kind, _, details = right.partition(" ")
-        owner = re.search(r"\buser_id=(\d+),group_id=(\d+)", details)
-        ids = (int(owner[1]), int(owner[2])) if owner else None
-        found.append(Mount(int(fields[0]), fields[2], _unescape(fields[4]), kind, ids))
-    return found
-
-
-def _unescape(path: str) -> str:
-    r"""The kernel writes blanks, tabs, newlines and backslashes of a path as `\040`, `\011`, `\012` and `\134`."""
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        path = path.replace(code, character)
-    return path
-
-
-def mounted_on(path: str) -> Mount | None:
-    """What is mounted on a directory, the topmost if there are several."""
-    return next((mount for mount in reversed(mounts()) if mount.path == path), None)
 
 
 def prepare(mountpoint: str) -> str:
@@ -220,7 +174,7 @@ async def wait_unmounted(device: str) -> None:
 
     A lazily unmounted file system goes on for whoever has it open; only the table tells that it is gone.
     """
-    table = os.open(_TABLE, os.O_RDONLY)
+    table = os.open(TABLE, os.O_RDONLY)
     # The table is always readable; its changes are an exceptional condition, which trio cannot wait for but epoll can.
     changes = select.epoll()
     try:

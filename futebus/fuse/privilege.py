@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .mountpoint import Mount, unmount
+from futebus.host.mounted import Mount
+
+from .mountpoint import unmount
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

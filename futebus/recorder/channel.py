@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..client.entry import NoBus, enter
+from ..client.entry import enter
 from ..core.errors import BusError
 from ..core.kinds import has_master, parse_name
+from ..host.mounted import NoBus
 
 RETRY_SECONDS = (0.05, 1.0)
 """How soon, and later how seldom, it is tried again to open a channel or to find room on the disk."""

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from futebus.fuse.mountpoint import mounted_on, mounts, unmount
+from futebus.fuse.mountpoint import unmount
 from futebus.host import logs
+from futebus.host.mounted import mounted_on, mounts
 
 from ..conftest import Start
 from ..helpers.kernel import linux

@@ -12,6 +12,7 @@ from typing import Self
 from ...client import entry
 from ...core.kinds import LETTERS, has_master
 from ...core.limits import MAX_NAME
+from ...host import mounted
 from ..telling import Sentence
 
 BLOCK = 128 * 1024
@@ -49,8 +50,8 @@ def check_bus(directory: Path) -> None:
         SinkError: there is no such directory, or no bus in it.
     """
     try:
-        entry.check_bus(directory)
-    except entry.NoBus as error:
+        mounted.check_bus(directory)
+    except mounted.NoBus as error:
         raise SinkError(str(error)) from None
 
 
@@ -99,7 +100,7 @@ class Outlet:
             flags |= os.O_NONBLOCK
         try:
             self._file = entry.enter(directory, name, flags)
-        except entry.NoBus as error:
+        except mounted.NoBus as error:
             raise SinkError(str(error)) from None
         except OSError as error:
             raise SinkError(_why_not_opened(name, error)) from None

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ...core.kinds import LETTERS
+from ...host.mounted import NoBus, channels_on
 from ...recorder.channel import BusAway, ChannelError, Say
 from ..options import QueryError
 from .drains import DrainThread
@@ -40,9 +40,8 @@ def unfit(name: str) -> str | None:
 def channels_of(bus: Path, pattern: re.Pattern[str]) -> list[str] | None:
     """The names of the channels that a pattern matches, in order; None if no bus is mounted there."""
     try:
-        names = sorted(entry.name for entry in bus.iterdir() if entry.name.startswith(LETTERS) and pattern.fullmatch(entry.name))
-        return names if (bus / "_stat").exists() else None
-    except OSError:
+        return [name for name in channels_on(bus) if pattern.fullmatch(name)]
+    except NoBus:
         return None
 
 

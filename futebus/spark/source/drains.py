@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 
 from ...core.kinds import has_master
+from ...host.mounted import NoBus, check_bus
 from ...recorder.channel import open_channel
 from ...recorder.drain import Drain
 from ...spool import Spool, SpoolError, SpoolInUse, SpoolLock, SpoolWriter
@@ -102,8 +103,10 @@ class DrainThread:
 
     def _check_bus(self) -> None:
         """What will not change by waiting is said at once."""
-        if not (self.channel.parent / "_stat").exists():
-            raise QueryError(f"no bus is mounted on {self.channel.parent}")
+        try:
+            check_bus(self.channel.parent)
+        except NoBus as error:
+            raise QueryError(str(error)) from None
         if has_master(self.channel.name) and not self._is_master and not self.channel.exists():
             raise QueryError(f"{self.channel} has no master; the option master=true makes the query become it")
 

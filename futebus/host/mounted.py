@@ -1,0 +1,137 @@
+"""Is a bus mounted there? Who asks to use it opens the directory; who must not be kept waiting looks into the mount table.
+
+A bus that hangs, or whose daemon is dead, is in the mount table too, and a hung file system hangs whoever touches it.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ..core import kinds
+
+FUSE_TYPE = "fuse.futebus"
+"""What the mount table says of a bus."""
+
+TABLE = Path("/proc/self/mountinfo")
+
+
+class Mount(NamedTuple):
+    """A line of the mount table."""
+
+    id: int
+    """Of no other mount that is there at the same time."""
+    device: str
+    """Major and minor number: `0:42`."""
+    path: str
+    type: str
+    owner: tuple[int, int] | None
+    """Of a FUSE mount: the user and group who mounted it."""
+
+
+def mounts(table: int | None = None) -> list[Mount]:
+    """The mount table of this process; read from a descriptor of it, if there is one: one that is open cannot be refused."""
+    if table is None:
+        text = TABLE.read_bytes()
+    else:
+        os.lseek(table, 0, os.SEEK_SET)
+        text = b"".join(iter(lambda: os.read(table, 65_536), b""))
+    found = []
+    # At newlines alone: a path may have other characters that splitlines() takes for an end of line.
+    for line in text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n"):
+        left, _, right = line.partition(" - ")
+        fields = left.split(" ")
+        kind, _, details = right.partition(" ")
+        owner = re.search(r"\buser_id=(\d+),group_id=(\d+)", details)
+        ids = (int(owner[1]), int(owner[2])) if owner else None
+        found.append(Mount(int(fields[0]), fields[2], _unescape(fields[4]), kind, ids))
+    return found
+
+
+def _unescape(path: str) -> str:
+    r"""The kernel writes blanks, tabs, newlines and backslashes of a path as `\040`, `\011`, `\012` and `\134`."""
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        path = path.replace(code, character)
+    return path
+
+
+def mounted_on(path: str) -> Mount | None:
+    """What is mounted on a directory, the topmost if there are several."""
+    return next((mount for mount in reversed(mounts()) if mount.path == path), None)
+
+
+class NoBus(Exception):
+    """Why there is no bus in a directory, in one sentence.
+
+    Args:
+        words: the sentence.
+        number: the error number of the system, if it has one.
+    """
+
+    def __init__(self, words: str, number: int | None) -> None:
+        super().__init__(words)
+        self.number = number
+
+
+def find_bus(directory: Path) -> int:
+    """Finds the bus that is mounted on a directory.
+
+    Returns:
+        A descriptor. What is opened relative to it is on this bus, or is not opened.
+
+    Raises:
+        NoBus: there is none.
+    """
+    try:
+        bus = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise NoBus(f"there is no directory {directory}", error.errno) from None
+    except NotADirectoryError as error:
+        raise NoBus(f"{directory} is a file and not the directory of a bus", error.errno) from None
+    except OSError as error:
+        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
+    try:
+        os.stat(kinds.STAT, dir_fd=bus)
+    except FileNotFoundError as error:
+        os.close(bus)
+        raise NoBus(f"no bus is mounted on {directory}", error.errno) from None
+    except OSError as error:
+        os.close(bus)
+        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
+    except BaseException:
+        os.close(bus)
+        raise
+    return bus
+
+
+def check_bus(directory: Path) -> None:
+    """Sees that a bus is mounted on a directory.
+
+    Raises:
+        NoBus: there is none.
+    """
+    os.close(find_bus(directory))
+
+
+def is_bus(directory: Path) -> bool:
+    """Whether a bus that can be used is mounted on a directory."""
+    try:
+        check_bus(directory)
+    except NoBus:
+        return False
+    return True
+
+
+def channels_on(directory: Path) -> list[str]:
+    """The names of the channels of a bus, in order.
+
+    Raises:
+        NoBus: there is none.
+    """
+    bus = find_bus(directory)
+    try:
+        return sorted(file.name for file in Path(f"/proc/self/fd/{bus}").iterdir() if file.name.startswith(kinds.LETTERS))
+    except OSError as error:
+        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
+    finally:
+        os.close(bus)
