@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import SparkSession
 
-from .batches import HIDDEN, Archive
+from .archive import HIDDEN, Archive
 from .storage import ArchiveError, File
 
 SWAPS = f"{HIDDEN}/swaps"

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from ..recorder.channel import ChannelError
 from ..spark.options import QueryError
 from ..spool import SpoolError
-from .batches import SETTINGS
+from .archive import SETTINGS
 from .storage import ArchiveError
 
 STOP_SECONDS = 3.0

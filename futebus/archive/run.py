@@ -34,9 +34,10 @@ from ..spark.source.channels import Found, LeftOut
 from ..spark.source.drains import DrainThread, empty
 from ..spool import Spool, SpoolError
 from . import figures
-from .batches import HIDDEN, Archive, Position, fitting, unfit
+from .archive import HIDDEN, Archive, Position
 from .compaction import SCHEMA, Compaction
 from .keeping import KeptQuery
+from .names import fitting, unfit
 from .order import FAILURES, LOG, STOP_SECONDS, Order, session
 from .storage import ArchiveError
 from .terminal import Terminal

@@ -182,7 +182,7 @@ def _order(given: argparse.Namespace) -> "Order":
     Raises:
         _Wrong: they cannot be meant.
     """
-    from ..archive.batches import unfit
+    from ..archive.names import unfit
     from ..archive.order import Order
     from ..host.mounted import is_bus
     from ..recorder.channel import ChannelError, check_channel

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from futebus.archive import batches as archive_batches
 from futebus.archive import figures as live
+from futebus.archive.names import ESCAPED, fitting, unfit
 from futebus.archive.terminal import Terminal
 from futebus.commands import archive
 from futebus.core.text import printable
@@ -207,10 +207,10 @@ def test_names_that_cannot_be_archived_are_told_as_spark_makes_directories(spark
     assert jvm is not None
     escape = jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils.escapePathName
     for character in map(chr, range(1, 0x180)):
-        assert len(escape(character)) == (3 if character in archive_batches._ESCAPED else 1), repr(character)
+        assert len(escape(character)) == (3 if character in ESCAPED else 1), repr(character)
     names = [*ODD, *(name for name in UNFIT if name.isascii()), "B_" + "ü" * 122, "B_" + "ü" * 123, "B_ü" + "\x7f" * 81]
-    rows = spark.createDataFrame([(name,) for name in names], "channel STRING").select("channel", archive_batches.fitting())
-    assert dict(rows.collect()) == {name: archive_batches.unfit(name) is None for name in names}
+    rows = spark.createDataFrame([(name,) for name in names], "channel STRING").select("channel", fitting())
+    assert dict(rows.collect()) == {name: unfit(name) is None for name in names}
 
 
 def test_sigterm_while_spark_starts(bus: Mount, place: Path, start: Start) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from futebus.archive import keeping
-from futebus.archive.batches import Archive
+from futebus.archive.archive import Archive
 from futebus.archive.keeping import MOST_FAILURES, KeptQuery
 from futebus.archive.order import sentence
 from futebus.archive.storage import ArchiveError, StorageError

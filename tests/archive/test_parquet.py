@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from futebus.archive.batches import SETTINGS, Archive
+from futebus.archive.archive import SETTINGS, Archive
 from futebus.archive.compaction import GRACE, Compaction
 from futebus.archive.storage import ArchiveError, Storage
 from futebus.spool import SpoolWriter

@@ -20,7 +20,6 @@ In the directory of the archive:
 """
 
 import json
-import re
 import threading
 import uuid
 from collections.abc import Callable
@@ -28,10 +27,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
-from ..spark.source import channels
 from ..spool import Spool
 from .storage import ArchiveError, Storage
 
@@ -49,25 +47,6 @@ SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "32",
 }
 """How Spark should write, unless somebody wants it otherwise."""
-
-
-_MAX_NAME = 255
-_ESCAPED = "".join(map(chr, range(1, 32))) + "\"#%'*/:=?\\\x7f{[]^"
-"""What Spark writes as `%XX` in the name of a directory."""
-
-
-def unfit(channel: str) -> str | None:
-    """Why a channel of this name cannot be archived; None if it can."""
-    if why := channels.unfit(channel):
-        return why
-    length = len(f"channel={channel}".encode()) + 2 * sum(character in _ESCAPED for character in channel)
-    return f"its name is too long for a directory ({length} bytes)" if length > _MAX_NAME else None
-
-
-def fitting() -> Column:
-    """Whether the column `channel` has a name that can be archived, as `unfit` tells it."""
-    escaped = F.regexp_replace("channel", f"[^{re.escape(_ESCAPED)}]", "")
-    return F.octet_length("channel") + 2 * F.length(escaped) <= _MAX_NAME - len("channel=")
 
 
 @dataclass(frozen=True, slots=True)
