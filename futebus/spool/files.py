@@ -170,6 +170,11 @@ class Directory:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.descriptor)
 
+    def remove_segment(self, first: int) -> None:
+        """Removes a segment. Without an index, lines are none."""
+        self.remove(f"{first:020d}.index")
+        self.remove(f"{first:020d}.lines")
+
     def sync(self, name: str | None = None) -> None:
         """Has a file on the disk, or which files there are."""
         if name is None:

@@ -6,7 +6,6 @@ left as a writer that is killed leaves it; the next call opens the spool anew, a
 
 import contextlib
 import errno
-import itertools
 import mmap
 import os
 import threading
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from ..core.lines import nul
+from . import older
 from .files import OWN_MODE
 from .layout import (
     FIRST_SEGMENT_BYTES,
@@ -27,24 +27,14 @@ from .layout import (
     READ_BYTES,
     READ_ROOM,
     SEGMENT_BYTES,
-    LinesDamaged,
     Mark,
     Segment,
-    SpoolError,
     count_lines,
-    last_mark,
     segment_firsts,
 )
 from .lock import SpoolLock
 from .repair import HOLE_BYTES, clear, clear_behind_hole, used, with_lines
 from .warming import AHEAD_BYTES, Warmer
-
-UNSYNCED_SECONDS = 600
-"""How recently a segment was written that `sync` sees to although another process wrote it. The kernel itself writes everything
-to the disk within a minute, unless it was told to take longer."""
-
-LOOKED_AT = 16
-"""How many segments, the last ones, are looked at when a spool is opened, whether they have their lines. Readers look at all."""
 
 UNKNOWN = "unknown"
 
@@ -145,15 +135,17 @@ class SpoolWriter:
         firsts = segment_firsts(self.path, self._directory.descriptor)
         while firsts and firsts[0] < identity.least:
             # It was about to be removed. After a loss of power it may be there again.
-            self._remove(firsts.pop(0))
+            self._directory.remove_segment(firsts.pop(0))
         while firsts:
             segment = Segment(self.path, firsts.pop(), self._directory.descriptor)
             if len(segment) and self._directory.has(segment.path.name):
                 self._resume(segment, is_continued)
-                self._look_back(firsts)
+                damage, recent = older.look_back(self.path, self._directory, firsts, segment.first)
+                self.damage += damage
+                self._unsynced = sorted({*self._unsynced, *recent})
                 return
             # Power was lost before its first mark was on disk.
-            self._remove(segment.first)
+            self._directory.remove_segment(segment.first)
         if identity.boot:
             # It had one, which was on the disk. Nobody should take the offsets of lines that are gone for those of others.
             self.damage.append(f"{self.path} has lost all of its segments, and goes on as a new spool")
@@ -218,35 +210,6 @@ class SpoolWriter:
         # What is found is sound from here on. Only then this run of the system may be noted.
         self._note()
         self._commit()
-
-    def _look_back(self, firsts: list[int]) -> None:
-        """Looks whether the last segments before this one have their lines, and which may not be on the disk yet."""
-        recently = time.time() - UNSYNCED_SECONDS
-        following, unsynced = self._first, set(self._unsynced)
-        for number, first in enumerate(reversed(firsts)):
-            name = f"{first:020d}.lines"
-            try:
-                last = self._last_mark(first, is_near=number < LOOKED_AT)
-                status = os.stat(name, dir_fd=self._directory.descriptor, follow_symlinks=False)
-                size, is_recent = status.st_size, status.st_mtime > recently
-            except (OSError, SpoolError):  # who wants these lines is told why they cannot be read
-                last, size, is_recent = None, 0, False
-            if last is None or last.line != following or size < last.byte:
-                stop = last.line if last is not None and size >= last.byte else first
-                self.damage.append(str(LinesDamaged(self.path / name, stop, following)))
-            if is_recent:
-                unsynced.add(first)
-            elif number >= LOOKED_AT:
-                break
-            following = first
-        self._unsynced = sorted(unsynced)
-
-    def _last_mark(self, first: int, *, is_near: bool) -> Mark | None:
-        """The last mark of a segment. Near the end, each of its marks is looked at: some may not have reached the disk."""
-        if not is_near:
-            return last_mark(self.path, first, self._directory.descriptor)
-        segment = Segment(self.path, first, self._directory.descriptor)
-        return segment[-1] if len(segment) else None
 
     def _ready(self) -> mmap.mmap:
         """Opens the spool anew if the last call was interrupted. Returns the map of the last segment."""
@@ -357,16 +320,11 @@ class SpoolWriter:
             self._begin_segment(self._mark, unfinished)
         except OSError:
             # Mostly the disk is full. If nothing is left of it, nothing has changed.
-            self._remove(line)
+            self._directory.remove_segment(line)
             self._directory.remove(f"{line:020d}.new")
             self._is_sound = True
             raise
         self._is_sound = True
-
-    def _remove(self, first: int) -> None:
-        """Removes a segment. Without an index, lines are none."""
-        self._directory.remove(f"{first:020d}.index")
-        self._directory.remove(f"{first:020d}.lines")
 
     # ------------------------------------------------------------------------------------------ what comes in
 
@@ -545,44 +503,7 @@ class SpoolWriter:
 
     def remove_old(self, *, offset: int | None = None, size: int | None = None, age: float | None = None) -> int:
         """As `retain`, but the last segment stays as it is. Any thread may ask for this; the disk may keep it waiting."""
-        oldest = time.time_ns() - int((age or 0) * 1e9)
-        firsts = segment_firsts(self.path, self._directory.descriptor)
-        kept, gone = self._mark.byte, 0
-        for first, following in reversed(list(itertools.pairwise(firsts))):
-            last = last_mark(self.path, first, self._directory.descriptor)
-            is_old = age is not None and last is not None and last.time < oldest
-            if (offset is not None and following <= offset) or (size is not None and kept >= size) or is_old:
-                gone = following
-                break
-            kept += last.byte if last else 0
-        if not gone:
-            return 0
-        self._note_least(gone)
-        for first in itertools.takewhile(lambda first: first < gone, firsts):
-            self._remove(first)
-        return gone - firsts[0]
-
-    def _note_least(self, first: int) -> None:
-        """Has it on the disk that the spool begins there, before anything else is removed.
-
-        Otherwise a loss of power could take the segment that begins there too, and offsets would begin again.
-        """
-        self._directory.sync(f"{first:020d}.index")
-        self._directory.sync()
-        try:
-            self._lock.note(least=first, lost=self._lost_before(first))
-        except OSError as error:
-            # Room is made here. The segment itself is on the disk, and that tells the same.
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-
-    def _lost_before(self, first: int) -> int:
-        """How many lines were lost before a segment, or as far as that can be told if it is damaged."""
-        with contextlib.suppress(SpoolError):
-            segment = Segment(self.path, first, self._directory.descriptor)
-            if len(segment):
-                return segment[0].lost
-        return self._lock.identity.lost
+        return older.remove(self.path, self._lock, self._mark.byte, offset=offset, size=size, age=age)
 
     # ------------------------------------------------------------------------------------------ the end
 

@@ -280,4 +280,4 @@ class TestBusInSteps(BusMachineInSteps.TestCase):  # type: ignore[misc,valid-typ
 @pytest.mark.timeout(900)  # a failure is made small before it is shown
 class TestBus(BusMachine.TestCase):  # type: ignore[misc,valid-type]
     # Histories are long and the interesting ones rare.
-    settings = settings(max_examples=6 * settings().max_examples)
+    settings = settings(max_examples=2 * settings().max_examples)

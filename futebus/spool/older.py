@@ -1,0 +1,121 @@
+"""The segments before the last: whether they have their lines, whether these are on the disk, and when a segment goes."""
+
+import contextlib
+import errno
+import itertools
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from .files import Directory
+from .layout import LinesDamaged, Mark, Segment, SpoolError, last_mark, segment_firsts
+from .lock import SpoolLock
+
+UNSYNCED_SECONDS = 600
+"""How recently a segment was written that `SpoolWriter.sync` sees to although another process wrote it. The kernel itself writes
+everything to the disk within a minute, unless it was told to take longer."""
+
+LOOKED_AT = 16
+"""How many segments, the last ones, are looked at when a spool is opened, whether they have their lines. Readers look at all."""
+
+
+def look_back(path: Path, directory: Directory, firsts: Iterable[int], following: int) -> tuple[list[str], list[int]]:
+    """Looks whether the last segments before one have their lines, and which may not be on the disk yet.
+
+    Args:
+        path: the spool.
+        directory: the same, open.
+        firsts: where the segments before that one begin, in order.
+        following: where that one begins.
+
+    Returns:
+        What is wrong with them, a sentence each, and where those begin that were written not long ago.
+    """
+    recently = time.time() - UNSYNCED_SECONDS
+    damage, recent = [], []
+    for number, first in enumerate(reversed([*firsts])):
+        name = f"{first:020d}.lines"
+        try:
+            last = _last_mark(path, directory, first, is_near=number < LOOKED_AT)
+            status = os.stat(name, dir_fd=directory.descriptor, follow_symlinks=False)
+            size, is_recent = status.st_size, status.st_mtime > recently
+        except (OSError, SpoolError):  # who wants these lines is told why they cannot be read
+            last, size, is_recent = None, 0, False
+        if last is None or last.line != following or size < last.byte:
+            stop = last.line if last is not None and size >= last.byte else first
+            damage.append(str(LinesDamaged(path / name, stop, following)))
+        if is_recent:
+            recent.append(first)
+        elif number >= LOOKED_AT:
+            break
+        following = first
+    return damage, recent
+
+
+def _last_mark(path: Path, directory: Directory, first: int, *, is_near: bool) -> Mark | None:
+    """The last mark of a segment. Near the end, each of its marks is looked at: some may not have reached the disk."""
+    if not is_near:
+        return last_mark(path, first, directory.descriptor)
+    segment = Segment(path, first, directory.descriptor)
+    return segment[-1] if len(segment) else None
+
+
+def remove(path: Path, lock: SpoolLock, kept: int, *, offset: int | None, size: int | None, age: float | None) -> int:
+    """Removes old segments, as `SpoolWriter.remove_old` says.
+
+    Args:
+        path: the spool.
+        lock: the right to write it.
+        kept: how many bytes of lines are in the last segment.
+        offset: lines before it are no longer needed.
+        size: how many bytes of lines to keep at least.
+        age: how old lines may get, in seconds.
+
+    Returns:
+        How many lines were removed.
+
+    Raises:
+        OSError: as the system says. What has not been removed is still there.
+    """
+    directory = lock.directory
+    oldest = time.time_ns() - int((age or 0) * 1e9)
+    firsts = segment_firsts(path, directory.descriptor)
+    gone = 0
+    for first, following in reversed(list(itertools.pairwise(firsts))):
+        last = last_mark(path, first, directory.descriptor)
+        is_old = age is not None and last is not None and last.time < oldest
+        if (offset is not None and following <= offset) or (size is not None and kept >= size) or is_old:
+            gone = following
+            break
+        kept += last.byte if last else 0
+    if not gone:
+        return 0
+    _note_least(path, lock, gone)
+    for first in itertools.takewhile(lambda first: first < gone, firsts):
+        directory.remove_segment(first)
+    return gone - firsts[0]
+
+
+def _note_least(path: Path, lock: SpoolLock, first: int) -> None:
+    """Has it on the disk that the spool begins there, before anything else is removed.
+
+    Otherwise a loss of power could take the segment that begins there too, and offsets would begin again.
+    """
+    lock.directory.sync(f"{first:020d}.index")
+    lock.directory.sync()
+    try:
+        lock.note(least=first, lost=_lost_before(path, lock, first))
+    except OSError as error:
+        # Room is made here. The segment itself is on the disk, and that tells the same.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+
+
+def _lost_before(path: Path, lock: SpoolLock, first: int) -> int:
+    """How many lines were lost before a segment, or as far as that can be told if it is damaged."""
+    with contextlib.suppress(SpoolError):
+        segment = Segment(path, first, lock.directory.descriptor)
+        if len(segment):
+            return segment[0].lost
+    return lock.identity.lost
