@@ -16,6 +16,7 @@ import select
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -251,6 +252,8 @@ class Watch:
         self._strangers: set[int] = set()
         self._forgotten_at = 0.0
         self._suspects: dict[str, Suspect] = {}
+        self._notes: deque[tuple[float, str]] = deque(maxlen=40)
+        """What it has seen last, and when."""
         self._reported: set[tuple[str, int]] = set()
         self._thread: threading.Thread | None = None
 
@@ -339,14 +342,22 @@ class Watch:
 
     def _is_stuck(self, task: str, stat: Stat, now: float) -> bool:
         suspect = self._suspects.get(task)
-        if suspect and (suspect.started, suspect.switches) == (stat.started, switches_of(task)):
+        switches = switches_of(task)
+        if suspect and (suspect.started, suspect.switches) == (stat.started, switches):
             return suspect.is_stuck(self._family, now)
-        self._suspects.pop(task, None)
-        if patience := self._patience(task):
+        if self._suspects.pop(task, None):
+            self._note(now, f"{task} ({stat.name}) is in another wait")
+        patience = self._patience(task)
+        self._note(now, f"{task} ({stat.name}) in D, patience {patience}: {' < '.join(stack_of(task)[:4])}")
+        if patience:
             daemons = {pid: self._family[pid].ticks for pid in self._daemons()}
             patience = patience if daemons else DOUBT_PATIENCE
-            self._suspects[task] = Suspect(stat.name, stat.started, switches_of(task), now, patience, daemons)
+            self._suspects[task] = Suspect(stat.name, stat.started, switches, now, patience, daemons)
         return False
+
+    def _note(self, now: float, words: str) -> None:
+        """Remembers what was seen, for `describe`."""
+        self._notes.append((now, words))
 
     def _patience(self, task: str) -> float:
         """How long a task that is in state D may be so; 0 if it is nothing of FUSE."""
@@ -393,6 +404,7 @@ class Watch:
         for pid, process in sorted(self._family.items()):
             if process.state == "D":
                 lines.append(f"  {pid} ({process.name}) in D: {' < '.join(stack_of(f'{pid}/task/{pid}'))}")
+        lines += [f"  {time.monotonic() - then:.1f} s ago: {words}" for then, words in [*self._notes]]
         return "\n".join(lines)
 
     def _tell(self, stuck: list[str], now: float) -> None:
