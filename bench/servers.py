@@ -15,6 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from . import peers
 
@@ -137,6 +139,12 @@ class Raw(System):
         self.sockets: list[socket.socket] = []
         self.out = self._connect(hello)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.out.close()
+
     def _connect(self, words: bytes) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
         connection.settimeout(None)
@@ -258,10 +266,8 @@ def _redis_command(_: Path, port: int) -> list[str]:
 @contextmanager
 def redis() -> Iterator[Redis]:
     """A Redis that writes nothing to disk and disconnects no slow subscriber."""
-    with _served(_redis_command) as (server, port):
-        system = Redis(server, port)
-        with system.out:
-            yield system
+    with _served(_redis_command) as (server, port), Redis(server, port) as system:
+        yield system
 
 
 def _nats_command(directory: Path, port: int) -> list[str]:
@@ -273,10 +279,8 @@ def _nats_command(directory: Path, port: int) -> list[str]:
 @contextmanager
 def nats() -> Iterator[Nats]:
     """A NATS server that lets slow subscribers have 2 GiB before it disconnects them."""
-    with _served(_nats_command) as (server, port):
-        system = Nats(server, port)
-        with system.out:
-            yield system
+    with _served(_nats_command) as (server, port), Nats(server, port) as system:
+        yield system
 
 
 def _program(name: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Start
+from .helpers import watching
 from .helpers.mounts import Mount, Mounting, cut_connection, device_of
 from .helpers.waiting import DEADLINE, until
 from .helpers.watching import (
@@ -16,6 +17,7 @@ from .helpers.watching import (
     PAUSE,
     WATCH,
     Stat,
+    Watch,
     abort_connection,
     inside_fuse,
     is_connected,
@@ -230,3 +232,24 @@ def test_whether_a_daemon_still_has_its_mount_is_seen_from_outside(bus: Mount) -
     bus.daemon.kill()
     bus.daemon.wait()
     assert not is_connected(bus.daemon.pid, link)
+
+
+def test_thousands_that_wait_are_looked_at_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each process has open is read once in a look, not once for each that waits: one look took minutes."""
+    waiting = {pid: Stat("python", "D", 1, 1, 0, 1, 0) for pid in range(100, 200)}
+    looked_at: list[int] = []
+
+    def links_of_one(pid: int) -> list[tuple[str, str]]:
+        looked_at.append(pid)
+        return [("3", "/dev/fuse")] if pid == 150 else []
+
+    watch = Watch()
+    watch._family = waiting
+    monkeypatch.setattr(watch, "_see_family", lambda now: None)
+    monkeypatch.setattr(watching, "links_of", links_of_one)
+    monkeypatch.setattr(watching, "stack_of", lambda task: ["rwsem_down_write_slowpath", "fuse_file_write_iter"])
+    monkeypatch.setattr(watching, "switches_of", lambda task: [])
+    watch._look(0.0)
+    assert len(watch._suspects) == 100
+    assert all(suspect.daemons == {150: 0} for suspect in watch._suspects.values())
+    assert sorted(looked_at) == [*waiting]

@@ -4,16 +4,15 @@ Reads and writes do not come here: see `waiting`. No handler ever waits, so one 
 """
 
 import errno
-import functools
 import logging
 import os
 import select
 import stat
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Concatenate, Never, ParamSpec, TypeVar
+from typing import Never
 
 import pyfuse3
 import trio
@@ -38,10 +37,10 @@ from futebus.core.client import Access, Client, Effects
 from futebus.core.errors import BusError, Forbidden, NobodyReads, NoSuchName, TooManyForUser
 from futebus.core.kinds import Role
 from futebus.core.limits import MAX_NAME
-from futebus.core.text import escape
-from futebus.host.logs import tell, tell_error
+from futebus.host.logs import tell
 
 from . import _hooks, nodes
+from .answers import answered, described
 from .attributes import BLOCK, Attributes, Root
 from .callers import may_open, owner
 from .nodes import AlreadyTaken, Node, Nodes, StatFile
@@ -49,9 +48,6 @@ from .turns import Insisted
 from .waiting import Calls, OpenChannel, OpenStat
 
 log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 MAX_STATS_PER_USER = 64
 """Open `_stat` files of one user other than root: with the most clients that a bus has by default, each holds 3 MB."""
@@ -72,28 +68,6 @@ _ACCESS = {
     os.O_ACCMODE: Access(False, False),  # Linux: for ioctl(2) only
 }
 _MODE_BITS = 0o7777
-
-
-def answered(
-    handler: Callable[Concatenate["Directory", P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate["Directory", P], Coroutine[Any, Any, T]]:
-    """Makes errors answers: a `BusError` its errno, anything unexpected `EIO` with the traceback in the log."""
-
-    @functools.wraps(handler)
-    async def wrapper(self: "Directory", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return await handler(self, *args, **kwargs)
-        except FUSEError:
-            raise
-        except BusError as error:
-            reason = str(error)
-            tell(log, logging.DEBUG, lambda: f"{self._described(handler.__name__, args)}: refused: {reason}")
-            raise FUSEError(error.errno) from None
-        except Exception:
-            tell_error(log, lambda: f"internal error in {self._described(handler.__name__, args)}")
-            raise FUSEError(errno.EIO) from None
-
-    return wrapper
 
 
 class Directory(pyfuse3.Operations):
@@ -140,22 +114,9 @@ class Directory(pyfuse3.Operations):
         self._stat_file = StatFile()
         self._insisted = Insisted()
 
-    def _described(self, call: str, arguments: Sequence[object]) -> str:
-        """A call as the log names it: of which name or channel, by whom. Nothing in it can move a terminal's cursor."""
-        what = ""
-        for argument in arguments:
-            if isinstance(argument, bytes):
-                what = escape(argument) + ": "
-                break
-        else:
-            number = arguments[0] if arguments else None
-            if isinstance(number, int) and (file := self.nodes.file_of(number)):
-                what = escape(file.name) + ": "
-        for argument in arguments:
-            if isinstance(argument, RequestContext):
-                who = owner(argument)
-                return f"{what}{call} by process {who.pid} of user {who.uid}"
-        return f"{what}{call}"
+    def described(self, call: str, arguments: Sequence[object]) -> str:
+        """A call as the log names it: see `answers.described`."""
+        return described(call, arguments, self.nodes)
 
     # ------------------------------------------------------------------------------------------ attributes
 
@@ -368,7 +329,7 @@ class Directory(pyfuse3.Operations):
         except BusError:
             return
         if not may_open(ctx, channel, access):
-            tell(log, logging.DEBUG, lambda: f"{self._described('create', (name, ctx))}: refused: its permission bits")
+            tell(log, logging.DEBUG, lambda: f"{self.described('create', (name, ctx))}: refused: its permission bits")
             raise FUSEError(errno.EACCES)
 
     @answered
@@ -428,7 +389,7 @@ class Directory(pyfuse3.Operations):
         self._refuse("link", new_name, ctx)
 
     def _refuse(self, call: str, name: bytes, ctx: RequestContext) -> Never:
-        tell(log, logging.DEBUG, lambda: f"{self._described(call, (name, ctx))}: refused: a bus holds channels only")
+        tell(log, logging.DEBUG, lambda: f"{self.described(call, (name, ctx))}: refused: a bus holds channels only")
         raise FUSEError(errno.EPERM)
 
 

@@ -299,7 +299,7 @@ def test_an_error_inside_answers_eio_and_the_bus_goes_on(mounting: Mounting) -> 
     code = """
 import sys
 from futebus.core import bus
-from futebus.commands import futebus as cli
+from futebus.commands.futebus import main
 def fail(what):
     def wrapped(original):
         def call(*arguments, **keywords):
@@ -310,7 +310,7 @@ def fail(what):
     return wrapped
 for name in ("write", "create", "look_up"):
     setattr(bus.Bus, name, fail(name)(getattr(bus.Bus, name)))
-sys.exit(cli.main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
 """
     bus = mounting(command=[sys.executable, "-c", code])
     bus.expects_errors = True

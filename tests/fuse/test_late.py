@@ -22,7 +22,7 @@ ODD = [b"B\x01", b"B\xff", "B\x85\u202e\U000e0001".encode(), b"B \\ %s \n"]
 
 SICK = """
 import logging, os, sys, threading, warnings
-from futebus.commands import futebus as cli
+from futebus.commands.futebus import main
 def fail(original):
     def call(self, client, data, *arguments, **keywords):
         if b"boom" in data:
@@ -48,7 +48,7 @@ import futebus.fuse.mount
 from futebus.core import bus
 bus.Bus.write = fail(bus.Bus.write)
 sys.addaudithook(note)
-sys.exit(cli.main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
 """
 )
 

@@ -292,7 +292,7 @@ def test_auto_unmount_leaves_no_dead_mount(mounting: Mounting) -> None:
 
 def test_it_refuses_a_libfuse_that_its_hooks_do_not_reach(directory: Path) -> None:
     """Without them a blocked reader could not be killed. Here they come too late: pyfuse3 is bound to libfuse already."""
-    code = "import pyfuse3, sys; from futebus.commands import futebus as cli; sys.exit(cli.main(sys.argv[1:]))"
+    code = "import pyfuse3, sys; from futebus.commands.futebus import main; sys.exit(main(sys.argv[1:]))"
     done = run(sys.executable, "-c", code, "-f", directory, env={**os.environ, "LD_BIND_NOW": "1"})
     assert done.returncode == 1
     assert "does not let futebus see signals to blocked clients" in done.stderr

@@ -14,7 +14,7 @@ from ..helpers.mounts import Mount, abort, device_of, run
 SWAPPING = """
 import os, sys
 import futebus.fuse.mountpoint as place
-from futebus.commands import futebus as cli
+from futebus.commands.futebus import main
 def swap():
     if not os.path.islink("mine"):
         os.rename("mine", "moved")
@@ -27,7 +27,7 @@ def after(function):
     return call
 name = sys.argv.pop(1)
 setattr(place, name, after(getattr(place, name)))
-sys.exit(cli.main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
 """
 
 

@@ -10,6 +10,7 @@ Nothing in here touches a mount, or a file of /proc that waits for the process t
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import select
@@ -254,6 +255,9 @@ class Watch:
         self._suspects: dict[str, Suspect] = {}
         self._notes: deque[tuple[float, str]] = deque(maxlen=40)
         """What it has seen last, and when."""
+        self._serving: list[int] | None = None
+        self._holders: list[str] | None = None
+        """What this look has found out once: for each of thousands of processes in state D it would take minutes."""
         self._reported: set[tuple[str, int]] = set()
         self._thread: threading.Thread | None = None
 
@@ -325,6 +329,7 @@ class Watch:
 
     def _look(self, now: float) -> None:
         self._see_family(now)
+        self._serving = self._holders = None
         there: set[str] = set()
         stuck: list[str] = []
         for pid, process in self._family.items():
@@ -379,16 +384,24 @@ class Watch:
 
     def _somebody_holds_a_lock(self, besides: str) -> bool:
         """Whether another task waits in FUSE with the lock of an inode: everything but a read has one."""
+        if self._holders is None:
+            self._holders = list(itertools.islice(self._with_locks(), 2))
+        return any(task != besides for task in self._holders)
+
+    def _with_locks(self) -> Iterator[str]:
         for pid, process in self._family.items():
             for task in tasks_of(pid, process.threads):
-                if task != besides and inside_fuse(stack := stack_of(task)) and "read_iter" not in "".join(stack):
-                    return True
-        return False
+                if inside_fuse(stack := stack_of(task)) and "read_iter" not in "".join(stack):
+                    yield task
 
     def _daemons(self) -> list[int]:
         """The processes that serve a FUSE file system: who runs as somebody else may not show what it has open."""
-        known = {*self._rescuers.values()}
-        return [pid for pid in self._family if pid in known or any(target == "/dev/fuse" for _, target in links_of(pid))]
+        if self._serving is None:
+            known = {*self._rescuers.values()}
+            self._serving = [
+                pid for pid in self._family if pid in known or any(target == "/dev/fuse" for _, target in links_of(pid))
+            ]
+        return self._serving
 
     # ------------------------------------------------------------------------------------------ telling
 

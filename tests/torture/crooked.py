@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 import futebus.fuse.mount as _mount  # first: it loads what the others need
-from futebus.commands import futebus as cli
+from futebus.commands.futebus import main
 from futebus.core.client import Client, Effects
 from futebus.core.framing import Run
 
@@ -82,4 +82,4 @@ if __name__ == "__main__":
         sleep()
     else:
         cheat(WAYS[sys.argv[1]])
-    sys.exit(cli.main(sys.argv[2:]))
+    sys.exit(main(sys.argv[2:]))

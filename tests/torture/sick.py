@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import futebus.fuse.mount as _mount  # first: it loads what the others need
-from futebus.commands import futebus as cli
+from futebus.commands.futebus import main
 from futebus.core import stat
 from futebus.core.bus import Bus
-from futebus.fuse import filesystem
+from futebus.fuse import answers, filesystem
 from futebus.fuse.nodes import Nodes
 from futebus.fuse.waiting import Calls, OpenStat
 
@@ -52,7 +52,7 @@ def weaken(switches: Path, owner: Any, name: str) -> None:
             check()
             return await inner(*arguments, **keywords)
 
-        setattr(owner, name, filesystem.answered(asynchronous) if handler else asynchronous)
+        setattr(owner, name, answers.answered(asynchronous) if handler else asynchronous)
     else:
 
         @functools.wraps(inner)
@@ -67,4 +67,4 @@ if __name__ == "__main__":
     assert _mount
     for owner_, name_ in METHODS:
         weaken(Path(sys.argv[1]), owner_, name_)
-    sys.exit(cli.main(sys.argv[2:]))
+    sys.exit(main(sys.argv[2:]))

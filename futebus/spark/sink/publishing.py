@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ...host.durable import sync
+from ...host.durable import sync, write_all
 from ..telling import say
 from .journal import Journal, Record, State
 from .outlet import BLOCK, Outlet, Outlets, SinkError
@@ -101,10 +101,8 @@ def _begin(journal: Journal, directory: Path, batch: int, segments: Sequence[Por
     path = _list_path(directory, batch)
     with complaining(path):
         new = path.with_suffix(".new")
-        with new.open("w", encoding="ascii") as file:
-            json.dump(segments, file)
-            file.flush()
-            os.fsync(file.fileno())
+        with new.open("wb", buffering=0) as file:
+            write_all(file.fileno(), json.dumps(segments).encode())
         new.replace(path)
         sync(directory)
     journal.note_durably(Record(batch, State.BEGUN))
