@@ -1,11 +1,8 @@
 """Fixtures: mounted buses, and programs that do not outlive their test."""
 
-import contextlib
-import os
 import signal
-import subprocess
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +11,13 @@ import pytest
 from .helpers.mounts import Mount, Mounting
 from .helpers.watching import WATCH
 
-pytest_plugins = ["tests.helpers.collectors", "tests.helpers.recorders", "tests.helpers.sparks", "tests.helpers.users"]
-
-Start = Callable[..., "subprocess.Popen[str]"]
+pytest_plugins = [
+    "tests.helpers.collectors",
+    "tests.helpers.programs",
+    "tests.helpers.recorders",
+    "tests.helpers.sparks",
+    "tests.helpers.users",
+]
 
 LOG_SHOWN = 4000
 """How much of a daemon's log is shown when a test has failed, in characters."""
@@ -96,26 +97,3 @@ def mounting(place: Path) -> Iterator[Mounting]:
 def bus(mounting: Mounting) -> Mount:
     """A bus with the default options."""
     return mounting()
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts programs, with pipes for their input and output. At the end of the test they are killed, and what they started."""
-    running: list[subprocess.Popen[str]] = []
-
-    def begin(*command: str | Path, **popen: Any) -> "subprocess.Popen[str]":
-        pipes = {name: popen.pop(name, subprocess.PIPE) for name in ("stdin", "stdout", "stderr")}
-        popen.setdefault("env", {**os.environ, "LC_ALL": "C"})
-        process = subprocess.Popen([str(word) for word in command], text=True, start_new_session=True, **pipes, **popen)
-        running.append(process)
-        WATCH.sessions.add(process.pid)
-        return process
-
-    try:
-        yield begin
-    finally:
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            WATCH.sessions.discard(process.pid)

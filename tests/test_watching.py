@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Start
 from .helpers import watching
 from .helpers.mounts import Mount, Mounting, cut_connection, device_of
+from .helpers.programs import Start
 from .helpers.waiting import DEADLINE, until
 from .helpers.watching import (
     PATIENCE,

@@ -23,9 +23,9 @@ from futebus.commands import archive
 from futebus.core.text import printable
 from futebus.spool import SpoolWriter
 
-from ..conftest import Start
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
+from ..helpers.programs import Start
 from ..helpers.waiting import until
 from .archives import read, table
 

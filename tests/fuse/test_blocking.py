@@ -14,8 +14,8 @@ from types import FrameType
 
 import pytest
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
 

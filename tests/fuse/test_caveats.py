@@ -21,7 +21,7 @@ from tests.helpers.mounts import Mount, Mounting, bash, run
 from tests.helpers.waiting import until
 from tests.helpers.watching import WATCH
 
-from ..conftest import Start
+from ..helpers.programs import Start
 
 
 def state_of(process: int) -> str:

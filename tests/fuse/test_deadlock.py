@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting
+from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 from ..helpers.watching import WATCH, stat_of
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Start
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, cut_connection, device_of, run
+from ..helpers.programs import Start
 from ..helpers.users import BECOME, MOUNTER
 from ..helpers.waiting import until
 

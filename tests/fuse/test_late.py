@@ -12,8 +12,8 @@ import pytest
 
 import futebus
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.programs import Start
 from ..helpers.users import ANN
 from ..helpers.waiting import until
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Start
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, mounted_by_fstab, run
+from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
 

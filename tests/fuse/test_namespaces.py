@@ -4,8 +4,8 @@ import os
 import sys
 from pathlib import Path
 
-from ..conftest import Start
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, run
+from ..helpers.programs import Start
 from ..helpers.waiting import until
 
 OWN = ["unshare", "--pid", "--fork", "--kill-child", *FUTEBUS]

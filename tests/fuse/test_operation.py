@@ -17,9 +17,9 @@ from futebus.fuse.mountpoint import unmount
 from futebus.host import logs
 from futebus.host.mounted import mounted_on, mounts
 
-from ..conftest import Start
 from ..helpers.kernel import linux
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, mounted_by_fstab, run
+from ..helpers.programs import Start
 from ..helpers.users import ANN, BECOME, MOUNTER, NOBODY
 from ..helpers.waiting import DEADLINE, until
 

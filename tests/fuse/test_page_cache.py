@@ -16,7 +16,7 @@ import pytest
 from tests.helpers.mounts import Mount, Mounting, bash
 from tests.helpers.waiting import until
 
-from ..conftest import Start
+from ..helpers.programs import Start
 
 CHANNELS = 40
 """More than the kernel has background requests by default (12)."""

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import trio
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE
 
 IN = select.POLLIN | select.POLLRDNORM

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash, run
+from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from futebus.fuse.filesystem import MAX_LISTINGS_PER_USER, MAX_STATS_PER_USER
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.programs import Start
 from ..helpers.users import ANN, BECOME, BOB
 from ..helpers.waiting import DEADLINE, until
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Start
 from .mounts import Mount
+from .programs import Start
 from .waiting import DEADLINE, until
 
 RECORD = [sys.executable, "-m", "futebus.commands.record"]

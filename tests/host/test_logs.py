@@ -17,8 +17,8 @@ import pytest
 from futebus.host import logs
 from futebus.host.service import ServiceManager
 
-from ..conftest import Start
 from ..helpers.mounts import FUTEBUS, abort, device_of, run
+from ..helpers.programs import Start
 from ..helpers.waiting import until
 
 LOST = re.compile(r"\((\d+) lines? (?:was|were) not logged: nobody read (?:it|them) in time\)")

@@ -14,8 +14,8 @@ from futebus.recorder.channel import BusAway, ChannelError, check_channel, open_
 from futebus.recorder.drain import Drain
 from futebus.spool import Spool, SpoolWriter
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting
+from ..helpers.programs import Start
 from ..helpers.recorders import Remounting, fill
 from ..helpers.waiting import DEADLINE, until
 from ..spool.test_spool import lines_of, numbered

@@ -13,8 +13,8 @@ import pytest
 from futebus.recorder.holder import pause_after
 from futebus.spool import Spool, SpoolLock, SpoolWriter
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, Recording, Remounting, fill, is_alive, kill, parent_of
 from ..helpers.waiting import DEADLINE, until
 from ..spool.test_spool import lines_of, numbered

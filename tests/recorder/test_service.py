@@ -14,8 +14,8 @@ from futebus.client.inquire import inquire
 from futebus.core.text import printable
 from futebus.spool import Spool
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, Recorder, Recording, Remounting
 from ..helpers.waiting import until
 from ..spool.test_spool import lines_of, numbered

@@ -10,8 +10,8 @@ import pytest
 
 from futebus.spool import Spool, SpoolWriter
 
-from ..conftest import Start
 from ..helpers.mounts import Mount, Mounting, bash, run
+from ..helpers.programs import Start
 from ..helpers.recorders import RECORD
 from ..helpers.waiting import DEADLINE, until
 from ..spool.test_spool import numbered

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import Start
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mounting
+from ..helpers.programs import Start
 from ..helpers.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from futebus.spool import Spool
 
-from ..conftest import Start
+from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 from .test_spool import lines_of
 

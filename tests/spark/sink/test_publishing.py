@@ -13,10 +13,10 @@ from futebus.spark.sink.outlet import SinkError
 from futebus.spark.sink.publishing import forget, publish
 from futebus.spark.sink.staging import Portion, stage
 
-from ...conftest import Start
 from ...helpers.collectors import Collect
 from ...helpers.descriptors import descriptors
 from ...helpers.mounts import Mount, Mounting
+from ...helpers.programs import Start
 from ...helpers.waiting import until
 
 

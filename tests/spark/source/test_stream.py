@@ -19,8 +19,8 @@ from futebus.spark.compat import HAS_LIMITS
 from futebus.spark.format import named
 from futebus.spark.source.partitions import cut
 from futebus.spool import Spool, SpoolWriter
-from tests.conftest import Start
 from tests.helpers.mounts import Mount, Mounting
+from tests.helpers.programs import Start
 from tests.helpers.waiting import until
 
 

@@ -1,0 +1,38 @@
+"""Programs that a test starts, and that do not outlive it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .watching import WATCH
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts programs, with pipes for their input and output. At the end of the test they are killed, and what they started."""
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(*command: str | Path, **popen: Any) -> "subprocess.Popen[str]":
+        pipes = {name: popen.pop(name, subprocess.PIPE) for name in ("stdin", "stdout", "stderr")}
+        popen.setdefault("env", {**os.environ, "LC_ALL": "C"})
+        process = subprocess.Popen([str(word) for word in command], text=True, start_new_session=True, **pipes, **popen)
+        running.append(process)
+        WATCH.sessions.add(process.pid)
+        return process
+
+    try:
+        yield begin
+    finally:
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            WATCH.sessions.discard(process.pid)
