@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import select
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -65,21 +66,32 @@ class Drain:
         self._tell_end = say if tells_end else lambda words: None
         self._is_stopping = False
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._waking = threading.Lock()
+        """Held by who writes to the pipe or closes it: its number is another file's afterwards."""
+        self._is_closed = False
         self._noted = self._dropped = noted
         self._looked = 0.0
         self._must_look = False
         self._has_said_removed = False
 
     def stop(self) -> None:
-        """Makes `run` return soon. May be called from a signal handler or another thread."""
+        """Makes `run` return soon. May be called from a signal handler or another thread, and after `close`."""
         self._is_stopping = True
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._waker, b"!")
+        if self._waking.acquire(blocking=False):  # or else somebody does it, or nobody is there to be woken
+            try:
+                if not self._is_closed:
+                    with contextlib.suppress(BlockingIOError):
+                        os.write(self._waker, b"!")
+            finally:
+                self._waking.release()
 
     def close(self) -> None:
         """Gives up what the drain itself holds. Call it when `run` has returned."""
-        os.close(self._wake)
-        os.close(self._waker)
+        with self._waking:
+            if not self._is_closed:
+                self._is_closed = True
+                os.close(self._wake)
+                os.close(self._waker)
 
     def run(self, *, only_until_idle: bool = False) -> bool:
         """Drains, until `stop` is called or, if it was given the descriptor, the channel ends.

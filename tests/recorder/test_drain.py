@@ -66,6 +66,21 @@ def draining(place: Path) -> Iterator[Draining]:
         drain.end()
 
 
+def test_one_that_is_closed_can_be_stopped_and_closed_again(bus: Mount, place: Path) -> None:
+    """By whoever gives up after an error. Its descriptors are others' by then, who must not find anything in them."""
+    with SpoolWriter(place / "spool", "B_log") as writer:
+        drain = Drain(bus / "B_log", writer)
+        drain.close()
+        readers, writers = zip(*(os.pipe2(os.O_NONBLOCK) for _ in range(20)), strict=True)
+        drain.stop()
+        drain.close()
+        for reader in readers:
+            with pytest.raises(BlockingIOError):
+                os.read(reader, 1)
+        for descriptor in (*readers, *writers):
+            os.close(descriptor)
+
+
 # ---------------------------------------------------------------------------------------------- types
 
 
