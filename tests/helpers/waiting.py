@@ -8,7 +8,7 @@ from .watching import WATCH
 
 T = TypeVar("T")
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 """Seconds. Reached only when something is broken, so it can be generous: the machines are shared, and slow at times."""
 
 

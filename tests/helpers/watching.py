@@ -409,7 +409,7 @@ class Watch:
         """Whom it suspects, and of what it has seen enough: for who has waited in vain for it to find somebody."""
         alive = self._thread is not None and self._thread.is_alive()
         lines = [f"the watch {'looks' if alive else 'has ended'}, {self.looks} looks so far; suspects: {len(self._suspects)}"]
-        for task, suspect in [*self._suspects.items()]:
+        for task, suspect in [*self._suspects.items()][:20]:
             family = self._family
             states = {pid: family[pid].state if pid in family else "gone" for pid in suspect.daemons}
             seen = f"{suspect.looks} looks, daemons {states}, seen asleep {suspect.idle}, patience {suspect.patience}"
