@@ -16,7 +16,7 @@ In the directory of the archive:
 `_futebus/staging/`
     Files that are not complete. What is in it when an archive is opened is left over.
 `_futebus/swaps/`
-    Hours that are being compacted, see archive_compaction.py.
+    Hours that are being compacted, see compaction.py.
 """
 
 import json

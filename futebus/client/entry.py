@@ -30,11 +30,13 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> in
     """
     bus = find_bus(directory)
     try:
-        descriptor = _open(bus, name, flags, mode)
+        # A bus has no links. Nor does opening wait on it, as for the other end of a FIFO.
+        descriptor = _open(bus, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     finally:
         os.close(bus)
     try:
         inquire(descriptor)
+        os.set_blocking(descriptor, not flags & os.O_NONBLOCK)
     except OSError as error:
         os.close(descriptor)
         if error.errno == errno.ENOTTY:  # a copy of what was in the directory of a bus

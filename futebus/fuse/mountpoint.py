@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trio
 
-from futebus.host.mounted import FUSE_TYPE, TABLE, Mount, mounted_on, mounts
+from futebus.host.mounted import FUSE_TYPE, TABLE, Mount, mount_id, mounted_on, mounts
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +109,7 @@ def unmount(mount: Mount) -> bool:
     except OSError:
         return False
     try:
-        words = Path(f"/proc/self/fdinfo/{directory}").read_text().split()
-        if int(words[words.index("mnt_id:") + 1]) != mount.id:
+        if mount_id(directory) != mount.id:
             return False
         return bool(_libc.umount2(f"/proc/self/fd/{directory}".encode(), _MNT_DETACH) == 0)
     finally:

@@ -3,6 +3,7 @@
 A bus that hangs, or whose daemon is dead, is in the mount table too, and a hung file system hangs whoever touches it.
 """
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -91,10 +92,11 @@ def find_bus(directory: Path) -> int:
     except OSError as error:
         raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
     try:
+        # Before anything is opened there: what is in the directory below may be somebody else's trap.
+        number = mount_id(bus)
+        if not any(mount.id == number and mount.type == FUSE_TYPE for mount in mounts()):
+            raise NoBus(f"no bus is mounted on {directory}", errno.ENOENT)
         os.stat(kinds.STAT, dir_fd=bus)
-    except FileNotFoundError as error:
-        os.close(bus)
-        raise NoBus(f"no bus is mounted on {directory}", error.errno) from None
     except OSError as error:
         os.close(bus)
         raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
@@ -102,6 +104,12 @@ def find_bus(directory: Path) -> int:
         os.close(bus)
         raise
     return bus
+
+
+def mount_id(descriptor: int) -> int:
+    """The ID of the mount that an open file is in."""
+    words = Path(f"/proc/self/fdinfo/{descriptor}").read_text().split()
+    return int(words[words.index("mnt_id:") + 1])
 
 
 def check_bus(directory: Path) -> None:

@@ -21,6 +21,12 @@ from .channel import RETRY_SECONDS, Say, check_channel, join
 LOOK_SECONDS = 1.0
 """How often the bus is asked, while lines come, how many it has dropped."""
 
+GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV)
+"""What a read says when the bus has gone. Whatever else it says, the bus goes on, and what it has not handed out waits there."""
+
+READ_MOST, READ_LEAST = 8 << 20, 4096
+"""How many bytes one read asks for, and how few while the bus cannot hand out so much: it may be short of memory."""
+
 REMOVED_SECONDS = 2.0
 """How often it is asked, while none come, whether somebody has removed the channel."""
 
@@ -73,6 +79,7 @@ class Drain:
         self._looked = 0.0
         self._must_look = False
         self._has_said_removed = False
+        self._most = READ_MOST
 
     def stop(self) -> None:
         """Makes `run` return soon. May be called from a signal handler or another thread, and after `close`."""
@@ -153,7 +160,7 @@ class Drain:
                 self._wait_for_room(error)
                 continue
             try:
-                size = self.spool.read_from(descriptor)
+                size = self._read(descriptor)
             except BlockingIOError:
                 self.is_idle = True
                 again = self._on_lines()
@@ -180,6 +187,30 @@ class Drain:
             if time.monotonic() - self._looked > LOOK_SECONDS:
                 self._look(descriptor)
         return True
+
+    def _read(self, descriptor: int) -> int:
+        """One read of the channel into the spool. As long as the bus is there and cannot answer, it is asked again."""
+        pause, longest = RETRY_SECONDS
+        has_said = False
+        while True:
+            try:
+                size = self.spool.read_from(descriptor, most=self._most)
+            except BlockingIOError:
+                raise
+            except OSError as error:
+                if error.filename is not None or error.errno in GONE or self._is_stopping:
+                    raise
+                if not has_said:
+                    has_said = True
+                    self._say(f"{self.channel}: it cannot be read ({error.strerror}); what waits there is not lost; trying again")
+                self._most = max(self._most // 8, READ_LEAST)
+                self._wait(pause)
+                pause = min(pause * 1.5, longest)
+                continue
+            if has_said:
+                self._say(f"{self.channel}: it can be read again")
+            self._most = min(self._most * 2, READ_MOST)
+            return size
 
     def _wait_for_room(self, error: OSError) -> None:
         waits = "its writers wait" if self._is_master else "the bus keeps the newest lines and drops the others"

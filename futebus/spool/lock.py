@@ -79,7 +79,8 @@ class SpoolLock:
 
     def read_again(self) -> Identity:
         """What the spool says of itself now: another process with this lock may have noted something."""
-        self.identity = read_identity(self.path, self.directory.descriptor)
+        with self._noting:
+            self.identity = read_identity(self.path, self.directory.descriptor)
         if self.identity.channel != self.channel:
             raise ForeignSpool(f"{self.path} is the spool of {self.identity.channel}, not of {self.channel}")
         return self.identity

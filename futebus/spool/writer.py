@@ -351,12 +351,13 @@ class SpoolWriter:
         """
         self._make_room(room or self._room)
 
-    def read_from(self, channel: int, room: int | None = None) -> int:
+    def read_from(self, channel: int, room: int | None = None, *, most: int = READ_BYTES) -> int:
         """Takes what one read of a channel gives.
 
         Args:
             channel: a descriptor, opened for bulk reading.
             room: how much room to offer at least, if not the usual; what is longer may come in parts.
+            most: how many bytes are asked for at most.
 
         Returns:
             The number of bytes; 0 at the end of the channel.
@@ -369,7 +370,7 @@ class SpoolWriter:
         assert self._map is not None
         self._warm()
         self._is_sound = False
-        with memoryview(self._map) as whole, whole[self._at : self._at + READ_BYTES] as place:
+        with memoryview(self._map) as whole, whole[self._at : self._at + most] as place:
             try:
                 size = os.readv(channel, [place])
             except OSError:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -361,3 +362,25 @@ def _as_nobody(call: Callable[[], Any]) -> Any:
         return call()
     finally:
         os.seteuid(0)
+
+
+def test_a_bus_that_cannot_answer_for_a_while_loses_nothing(place: Path, mounting: Mounting, draining: Draining) -> None:
+    """It says EIO when something is wrong inside, and goes on. Who gives the master up then gives up all that waits."""
+    switches = place / "switches"
+    switches.mkdir()
+    bus = mounting(command=[sys.executable, "-m", "tests.torture.sick", str(switches)])
+    bus.expects_errors = True
+    drain = draining(bus / "U_jobs", is_master=True).wait_until_joined()
+    (switches / "Calls.read").touch()
+    writer = os.open(bus / "U_jobs", os.O_WRONLY)
+    os.write(writer, numbered(0, 1000))
+    drain.wait_for("it cannot be read (Input/output error); what waits there is not lost; trying again")
+    os.write(writer, b"more\n")
+    (switches / "Calls.read").unlink()
+    drain.wait_for_lines(1001)
+    drain.wait_for("it can be read again")
+    os.write(writer, b"last\n")
+    drain.wait_for_lines(1002)
+    os.close(writer)
+    assert sum("cannot be read" in words for words in drain.words) == 1
+    assert not any("has gone" in words for words in drain.words)

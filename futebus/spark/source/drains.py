@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 
 from ...core.kinds import has_master
@@ -49,20 +50,17 @@ class DrainThread:
         self._failure: BaseException | None = None
         self._is_closed = False
         self._descriptor: int | None = None
-        if is_found:
-            self._descriptor = open_channel(channel, is_master, creates=False)
-        else:
-            self._check_bus()
-        try:
+        with ExitStack() as undoing:
+            undoing.callback(self._leave)
+            if is_found:
+                self._descriptor = open_channel(channel, is_master, creates=False)
+            else:
+                self._check_bus()
             directory.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = _open(directory, channel.name)
-        except BaseException:
-            self._leave()
-            raise
-        self.spool_id = Spool(directory).id
-        self.begin = self._writer.end
-        """The offset of the first line that is heard by this drain."""
-        try:
+            self._writer = undoing.enter_context(_open(directory, channel.name))
+            self.spool_id = Spool(directory).id
+            self.begin = self._writer.end
+            """The offset of the first line that is heard by this drain."""
             self._drain = Drain(
                 channel,
                 self._writer,
@@ -72,10 +70,7 @@ class DrainThread:
                 descriptor=self._descriptor,
                 tells_end=not is_found,
             )
-        except BaseException:
-            self._writer.close()
-            self._leave()
-            raise
+            undoing.pop_all()
         self._thread = threading.Thread(target=self._run, name=f"drain {channel.name}", daemon=True)
 
     def start(self) -> None:

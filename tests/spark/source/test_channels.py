@@ -1,5 +1,6 @@
 """Channels that a pattern matches, whoever made them and whatever they are called: a reader as Spark uses it, without Spark."""
 
+import errno
 import os
 import signal
 import sys
@@ -12,9 +13,10 @@ import pytest
 
 from futebus.spark.compat import ReadAllAvailable
 from futebus.spark.options import SCHEMA
+from futebus.spark.source.drains import DrainThread
 from futebus.spark.source.running import Offset
 from futebus.spark.source.stream import FutebusStreamReader
-from futebus.spool import SpoolWriter
+from futebus.spool import Spool, SpoolWriter
 
 from ...helpers.descriptors import descriptors
 from ...helpers.mounts import Mount, Mounting
@@ -294,3 +296,21 @@ def test_spools_that_cannot_be_read_are_left_out(place: Path, drive: Drive, caps
             rf"futebus: {spools}/B_\xff: its name is no UTF-8, and Spark has no other text; it is left out",
         ]
     )
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_a_drain_that_cannot_begin_keeps_nothing_open(
+    bus: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_found: bool
+) -> None:
+    """A master that is kept open without being drained would have its writers wait for ever."""
+
+    def fails(directory: Path) -> Spool:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(directory))
+
+    bus.touch("B_x")
+    before = descriptors()
+    monkeypatch.setattr("futebus.spark.source.drains.Spool", fails)
+    with pytest.raises(OSError, match="Too many open files"):
+        DrainThread(bus / "B_x", tmp_path / "spool", False, threading.Condition(), is_found=is_found)
+    assert descriptors() == before
+    assert bus.clients("B_x") == []
