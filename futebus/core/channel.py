@@ -44,8 +44,7 @@ class Channel:
         """Never the same for two channels of a bus."""
         self.limits = limits
         self.mode = mode
-        self.creator = self.uid = owner.uid
-        """The user who has created it; `uid` is whose it is now."""
+        self.uid = owner.uid
         self.gid = owner.gid
         self.atime = self.mtime = self.ctime = self.created_at = now
         self.is_named = True

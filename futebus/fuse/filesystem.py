@@ -178,12 +178,13 @@ class Directory(pyfuse3.Operations):
         if name in (b".", b".."):
             return self._attributes.of_root()
         if name.removeprefix(b"+") == kinds.STAT:
-            return self._attributes.of_entry(self.nodes.offer(self._stat_file, bulk=False, thread=ctx.pid))
+            return self._attributes.of_entry(self.nodes.offer(self._stat_file, bulk=False, thread=ctx.pid, user=ctx.uid))
         try:
             channel, bulk = self._bus.look_up(name)
         except NoSuchName as error:  # by far the commonest refusal: not worth a log line
             raise FUSEError(error.errno) from None
-        return self._attributes.of_entry(self.nodes.offer(channel, bulk, ctx.pid))
+        self._check_held(ctx.uid)
+        return self._attributes.of_entry(self.nodes.offer(channel, bulk, ctx.pid, ctx.uid))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         # Nobody waits for an answer, and of an error pyfuse3 would end.
@@ -230,7 +231,7 @@ class Directory(pyfuse3.Operations):
                 file = self._stat_file if index == _FIRST_FILE else self._bus.channels.get(name)
                 if file is None:
                     continue
-                node = self.nodes.offer(file, bulk=False, thread=None)
+                node = self.nodes.offer(file, bulk=False, thread=None, user=self._lister_of[fh])
                 entry = self._attributes.of_entry(node)
             if not pyfuse3.readdir_reply(token, name, entry, index + 1):
                 if node is not None:
@@ -303,12 +304,10 @@ class Directory(pyfuse3.Operations):
         who = owner(ctx)
         if self._root.mode & stat.S_ISGID:
             who = who._replace(gid=self._root.gid)
-        if who.uid and self.nodes.held_by(who.uid) >= self._bus.limits.max_clients_per_user:
-            # They cost as much as open ones: by open(O_PATH) somebody is in them.
-            raise TooManyForUser("the user holds too many channels that are removed and closed")
+        self._check_held(who.uid)
         client, effects = self._bus.create(name, access, who, mode & _MODE_BITS, self._clock(), exclusive=bool(flags & os.O_EXCL))
         with self._undoing(client, effects):
-            node = self.nodes.offer(client.channel, client.bulk, ctx.pid)
+            node = self.nodes.offer(client.channel, client.bulk, ctx.pid, ctx.uid)
             try:
                 self.nodes.open(node, ctx.pid, access.writes)
                 try:
@@ -321,6 +320,11 @@ class Directory(pyfuse3.Operations):
             except BaseException:
                 self.nodes.forget(node.number, 1)
                 raise
+
+    def _check_held(self, user: int) -> None:
+        """Channels that are removed and closed cost as much as open ones, if somebody is in them by open(O_PATH)."""
+        if user and self.nodes.held_by(user) >= self._bus.limits.max_clients_per_user:
+            raise TooManyForUser("the user holds too many channels that are removed and closed")
 
     def _check_overtaken(self, name: bytes, access: Access, ctx: RequestContext) -> None:
         """The kernel asks to create what somebody has created since it looked: then it has checked no permission bits."""

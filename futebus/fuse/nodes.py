@@ -55,19 +55,20 @@ class StatFile:
 
     name = b"_stat"
     number = STAT
-    creator = 0
     is_named = True
 
 
 class Node:
     """What the kernel knows by one node id: a channel or `_stat`, and how it will be read when it is opened."""
 
-    __slots__ = ("bulk", "file", "lookups", "number", "opens", "seekers", "was_refused", "writers")
+    __slots__ = ("bulk", "file", "lookups", "number", "opens", "seekers", "user", "was_refused", "writers")
 
-    def __init__(self, number: int, file: Channel | StatFile, bulk: bool) -> None:
+    def __init__(self, number: int, file: Channel | StatFile, bulk: bool, user: int) -> None:
         self.number = number
         self.file = file
         self.bulk = bulk
+        self.user = user
+        """Who has found it, and is charged for it if he does not let it go."""
         self.lookups = 0
         """How often it was handed to the kernel, less how often the kernel forgot it."""
         self.opens = 0
@@ -90,7 +91,7 @@ class Nodes:
 
     def __init__(self, ask: "Callable[[array[int]], int]", lengthen: Callable[[int, int], int]) -> None:
         self._nodes: dict[int, Node] = {}
-        self._spare: dict[tuple[int, bool], Node] = {}
+        self._spare: dict[tuple[int, bool, int], Node] = {}
         self._numbers: Iterator[int] = itertools.count(_FIRST)
         self._sent_back: dict[int, None] = {}
         """Threads that were told to look again, the oldest first."""
@@ -105,7 +106,7 @@ class Nodes:
         """Those among them that it was asked to forget and has not yet, the one that was asked for longest ago first. Somebody
         may be in them by open(O_PATH)."""
         self._held_by: dict[int, int] = {}
-        """How many these are of each user's channels."""
+        """How many of these each user has found."""
         self._ask = ask
         self._lengthen = lengthen
         self._can_prune = True
@@ -122,21 +123,22 @@ class Nodes:
     def __getitem__(self, number: int) -> Node:
         return self._nodes[number]
 
-    def offer(self, file: Channel | StatFile, bulk: bool, thread: int | None) -> Node:
-        """The node to answer a look-up with: one that nobody has open. Counts as a look-up.
+    def offer(self, file: Channel | StatFile, bulk: bool, thread: int | None, user: int) -> Node:
+        """The node to answer a look-up with: one that nobody has open, and no other user has found. Counts as a look-up.
 
         Args:
             file: what was looked up.
             bulk: whether it will be read in bulk.
+            user: who looks it up.
             thread: who looks it up. One that was sent back gets a node of its own: the kernel looks a name up again once, and no
                 more. So does FOREIGN, which may be anybody. None lists the directory, and does nothing with what it finds.
         """
-        key = file.number, bulk
+        key = file.number, bulk, user
         node = self._spare.get(key)
         wants_own = thread == FOREIGN or thread in self._sent_back
         if node is None or wants_own:
             number = next(self._numbers)
-            node = self._nodes[number] = Node(number, file, bulk)
+            node = self._nodes[number] = Node(number, file, bulk, user)
             self._of.setdefault(file.number, {})[number] = node
             if not wants_own:
                 self._spare[key] = node
@@ -203,12 +205,12 @@ class Nodes:
             self._drop(node)
             return
         if node.file.is_named:
-            self._spare.setdefault((node.file.number, node.bulk), node)
+            self._spare.setdefault((node.file.number, node.bulk, node.user), node)
         else:
             self._mark_useless(node)
 
     def _unspare(self, node: Node) -> None:
-        key = node.file.number, node.bulk
+        key = node.file.number, node.bulk, node.user
         if self._spare.get(key) is node:
             del self._spare[key]
 
@@ -246,13 +248,13 @@ class Nodes:
     def _mark_useful(self, node: Node) -> None:
         self._useless.pop(node.number, None)
         if self._asked.pop(node.number, None):
-            user = node.file.creator
+            user = node.user
             self._held_by[user] -= 1
             if not self._held_by[user]:
                 del self._held_by[user]
 
     def held_by(self, user: int) -> int:
-        """How many nodes of channels that a user has created, and that have no name, the kernel does not forget when asked."""
+        """How many nodes that a user has found, of channels without a name, the kernel does not forget when asked."""
         return self._held_by.get(user, 0) if self._can_prune else 0
 
     def prune(self, *, everything: bool = False) -> None:
@@ -271,7 +273,7 @@ class Nodes:
         for node in batch:
             self._mark_useful(node)
             self._asked[node.number] = node
-            user = node.file.creator
+            user = node.user
             self._held_by[user] = self._held_by.get(user, 0) + 1
         if error := self._ask(array("Q", [node.number for node in batch])):
             self._can_prune = error != errno.EINVAL

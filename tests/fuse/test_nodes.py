@@ -26,23 +26,23 @@ def channel() -> Channel:
 
 def test_look_ups_share_a_node_until_somebody_opens_it(channel: Channel) -> None:
     nodes = nodes_of()
-    first = nodes.offer(channel, bulk=False, thread=ME)
-    assert nodes.offer(channel, bulk=False, thread=OTHER) is first
+    first = nodes.offer(channel, bulk=False, thread=ME, user=0)
+    assert nodes.offer(channel, bulk=False, thread=OTHER, user=0) is first
     nodes.open(first, OTHER, writes=False)
-    second = nodes.offer(channel, bulk=False, thread=OTHER)
+    second = nodes.offer(channel, bulk=False, thread=OTHER, user=0)
     assert second is not first
     assert second.number != first.number
 
 
 def test_bulk_reading_is_another_node(channel: Channel) -> None:
     nodes = nodes_of()
-    assert nodes.offer(channel, bulk=True, thread=ME) is not nodes.offer(channel, bulk=False, thread=ME)
+    assert nodes.offer(channel, bulk=True, thread=ME, user=0) is not nodes.offer(channel, bulk=False, thread=ME, user=0)
 
 
 def test_readers_who_found_the_same_node_share_it(channel: Channel) -> None:
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=ME)
-    nodes.offer(channel, bulk=False, thread=OTHER)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
+    nodes.offer(channel, bulk=False, thread=OTHER, user=0)
     nodes.open(node, ME, writes=False)
     nodes.open(node, OTHER, writes=False)
     assert node.opens == 2
@@ -50,7 +50,7 @@ def test_readers_who_found_the_same_node_share_it(channel: Channel) -> None:
 
 def test_a_writer_shares_with_nobody(channel: Channel) -> None:
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=ME)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.open(node, ME, writes=False)
     with pytest.raises(AlreadyTaken):
         nodes.open(node, OTHER, writes=True)
@@ -59,30 +59,30 @@ def test_a_writer_shares_with_nobody(channel: Channel) -> None:
 def test_a_writer_does_not_take_what_somebody_else_has_found_and_may_lock(channel: Channel) -> None:
     """It is looked up by `rm`, which takes the inode's lock next, with the directory's in its hands."""
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=OTHER)
-    assert nodes.offer(channel, bulk=False, thread=ME) is node
+    node = nodes.offer(channel, bulk=False, thread=OTHER, user=0)
+    assert nodes.offer(channel, bulk=False, thread=ME, user=0) is node
     with pytest.raises(AlreadyTaken):
         nodes.open(node, ME, writes=True)
-    own = nodes.offer(channel, bulk=False, thread=ME)
+    own = nodes.offer(channel, bulk=False, thread=ME, user=0)
     assert own is not node
     nodes.open(own, ME, writes=True)
-    third = nodes.offer(channel, bulk=False, thread=THIRD)
+    third = nodes.offer(channel, bulk=False, thread=THIRD, user=0)
     assert third not in (node, own), "the next one is not sent back for it too"
 
 
 def test_who_has_done_something_else_locks_nothing_any_more(channel: Channel) -> None:
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=OTHER)
+    node = nodes.offer(channel, bulk=False, thread=OTHER, user=0)
     nodes.settle(OTHER)
-    nodes.offer(channel, bulk=False, thread=ME)
+    nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.open(node, ME, writes=True)
 
 
 def test_who_has_looked_up_another_name_locks_the_first_no_more(channel: Channel) -> None:
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=OTHER)
-    nodes.offer(channel, bulk=True, thread=OTHER)
-    nodes.offer(channel, bulk=False, thread=ME)
+    node = nodes.offer(channel, bulk=False, thread=OTHER, user=0)
+    nodes.offer(channel, bulk=True, thread=OTHER, user=0)
+    nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.open(node, ME, writes=True)
 
 
@@ -94,8 +94,8 @@ def test_an_open_node_is_long_for_the_kernel_before_anybody_writes(channel: Chan
         return 0
 
     nodes = Nodes(lambda numbers: 0, lengthen)
-    node = nodes.offer(channel, bulk=False, thread=ME)
-    nodes.offer(channel, bulk=False, thread=OTHER)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
+    nodes.offer(channel, bulk=False, thread=OTHER, user=0)
     nodes.open(node, ME, writes=False)
     assert lengthened == [(node.number, OPEN_SIZE)]
     nodes.open(node, OTHER, writes=False)
@@ -104,13 +104,13 @@ def test_an_open_node_is_long_for_the_kernel_before_anybody_writes(channel: Chan
 
 def test_the_second_slave_to_open_a_node_looks_again_and_gets_one_of_its_own(channel: Channel) -> None:
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=ME)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.open(node, ME, writes=True)
     for thread in (OTHER, THIRD):
         with pytest.raises(AlreadyTaken):
             nodes.open(node, thread, writes=True)
     # Both look again before either opens: were they given the same node, one would have to be sent back for good.
-    theirs = {thread: nodes.offer(channel, bulk=False, thread=thread) for thread in (OTHER, THIRD)}
+    theirs = {thread: nodes.offer(channel, bulk=False, thread=thread, user=0) for thread in (OTHER, THIRD)}
     assert len({node.number, *(own.number for own in theirs.values())}) == 3
     for thread, own in theirs.items():
         nodes.open(own, thread, writes=True)
@@ -119,7 +119,7 @@ def test_the_second_slave_to_open_a_node_looks_again_and_gets_one_of_its_own(cha
 def test_a_thread_that_comes_again_without_looking_is_let_in(channel: Channel) -> None:
     """That is /dev/fd: the kernel knows no name to look up."""
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=ME)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.open(node, ME, writes=True)
     with pytest.raises(AlreadyTaken):
         nodes.open(node, ME, writes=True)
@@ -131,28 +131,28 @@ def test_a_thread_that_comes_again_without_looking_is_let_in(channel: Channel) -
 
 def test_a_node_that_was_closed_is_offered_again(channel: Channel) -> None:
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=ME)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.open(node, ME, writes=True)
     nodes.close(node, writes=True)
-    assert nodes.offer(channel, bulk=False, thread=ME) is node
+    assert nodes.offer(channel, bulk=False, thread=ME, user=0) is node
 
 
 def test_a_node_lives_until_as_many_look_ups_are_forgotten_as_were_answered(channel: Channel) -> None:
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=ME)
-    nodes.offer(channel, bulk=False, thread=ME)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
+    nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.forget(node.number, 1)
     assert nodes[node.number] is node
     nodes.forget(node.number, 1)
     assert len(nodes) == 0
-    assert nodes.offer(channel, bulk=False, thread=ME).number != node.number, "numbers are never used again"
+    assert nodes.offer(channel, bulk=False, thread=ME, user=0).number != node.number, "numbers are never used again"
 
 
 @pytest.mark.parametrize("writes", [False, True])
 @pytest.mark.parametrize("forgotten_first", [False, True])
 def test_an_open_node_outlives_being_forgotten(channel: Channel, forgotten_first: bool, writes: bool) -> None:
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=ME)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.open(node, ME, writes)
     if forgotten_first:
         nodes.forget(node.number, 1)
@@ -162,7 +162,7 @@ def test_an_open_node_outlives_being_forgotten(channel: Channel, forgotten_first
         nodes.close(node, writes)
         nodes.forget(node.number, 1)
     assert len(nodes) == 0
-    assert nodes.offer(channel, bulk=False, thread=ME) is not node
+    assert nodes.offer(channel, bulk=False, thread=ME, user=0) is not node
 
 
 def test_forgetting_what_is_unknown_does_no_harm() -> None:
@@ -171,7 +171,7 @@ def test_forgetting_what_is_unknown_does_no_harm() -> None:
 
 def test_threads_that_never_come_back_are_not_remembered_for_ever(channel: Channel) -> None:
     nodes = nodes_of()
-    node = nodes.offer(channel, bulk=False, thread=ME)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.open(node, ME, writes=True)
     for thread in range(1000, 10_000):
         with pytest.raises(AlreadyTaken):
@@ -199,7 +199,7 @@ def test_the_kernel_is_asked_to_forget_what_nobody_can_find_any_more() -> None:
     bus = Bus()
     for number in range(100):
         client, _ = bus.create(b".U_%d" % number, Access(True, True), Owner(0, 0, 1), 0o644, 0)
-        node = nodes.offer(client.channel, bulk=False, thread=ME)
+        node = nodes.offer(client.channel, bulk=False, thread=ME, user=0)
         nodes.open(node, ME, writes=False)
         nodes.prune()
         bus.close(client, 0)
@@ -222,8 +222,8 @@ def test_what_the_kernel_does_not_forget_is_counted_and_costs_no_more_however_mu
     kernel = Kernel()
     nodes, bus = nodes_of(kernel), Bus()
     for number in range(2000):
-        client, _ = bus.create(b".U_%d" % number, Access(True, True), Owner(7, 0, 1), 0o644, 0)
-        node = nodes.offer(client.channel, bulk=False, thread=ME)
+        client, _ = bus.create(b".U_%d" % number, Access(True, True), Owner(8, 0, 1), 0o644, 0)
+        node = nodes.offer(client.channel, bulk=False, thread=ME, user=7)
         nodes.open(node, ME, writes=True)
         bus.close(client, 0)
         nodes.close(node, writes=True)
@@ -242,11 +242,20 @@ def test_what_the_kernel_does_not_forget_is_counted_and_costs_no_more_however_mu
     assert nodes.held_by(7) < 2000
 
 
+def test_users_never_share_what_they_have_found(channel: Channel) -> None:
+    """Or else somebody could be charged for what another does not let go of."""
+    nodes = nodes_of(Kernel())
+    mine, others = (nodes.offer(channel, bulk=False, thread=thread, user=user) for thread, user in ((ME, 1), (OTHER, 2)))
+    assert mine is not others
+    assert nodes.offer(channel, bulk=False, thread=THIRD, user=1) is mine
+    assert nodes.offer(channel, bulk=False, thread=THIRD, user=2) is others
+
+
 def test_what_is_open_is_not_forgotten(channel: Channel) -> None:
     kernel = Kernel()
     nodes, asked = nodes_of(kernel), kernel.asked
-    node = nodes.offer(channel, bulk=False, thread=ME)
-    other = nodes.offer(channel, bulk=True, thread=ME)
+    node = nodes.offer(channel, bulk=False, thread=ME, user=0)
+    other = nodes.offer(channel, bulk=True, thread=ME, user=0)
     nodes.open(node, ME, writes=False)
     channel.is_named = False
     nodes.lose_name(channel)
@@ -260,7 +269,7 @@ def test_what_is_open_is_not_forgotten(channel: Channel) -> None:
 def test_a_kernel_that_cannot_forget_is_asked_once(channel: Channel) -> None:
     kernel = Kernel(errno.EINVAL)
     nodes = nodes_of(kernel)
-    nodes.offer(channel, bulk=False, thread=ME)
+    nodes.offer(channel, bulk=False, thread=ME, user=0)
     channel.is_named = False
     nodes.lose_name(channel)
     nodes.prune(everything=True)
@@ -279,12 +288,12 @@ def test_a_thread_is_sent_back_once_and_strangers_never(channel: Channel) -> Non
 def test_strangers_have_a_node_for_each_look(channel: Channel) -> None:
     """Threads of other PID namespaces are all the same to us."""
     nodes = nodes_of()
-    first, second = (nodes.offer(channel, bulk=False, thread=FOREIGN) for _ in range(2))
+    first, second = (nodes.offer(channel, bulk=False, thread=FOREIGN, user=0) for _ in range(2))
     assert first is not second
-    assert nodes.offer(channel, bulk=False, thread=ME) not in (first, second)
+    assert nodes.offer(channel, bulk=False, thread=ME, user=0) not in (first, second)
     nodes.open(first, FOREIGN, writes=True)
     with pytest.raises(AlreadyTaken):
         nodes.open(first, FOREIGN, writes=True)
     nodes.open(first, FOREIGN, writes=True)
     nodes.open(second, FOREIGN, writes=True)
-    assert nodes.offer(channel, bulk=False, thread=None) is nodes.offer(channel, bulk=False, thread=None)
+    assert nodes.offer(channel, bulk=False, thread=None, user=0) is nodes.offer(channel, bulk=False, thread=None, user=0)

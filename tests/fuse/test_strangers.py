@@ -12,6 +12,7 @@ import pytest
 
 from futebus.fuse.filesystem import MAX_LISTINGS_PER_USER, MAX_STATS_PER_USER
 
+from ..helpers.kernel import linux
 from ..helpers.mounts import Mount, Mounting, bash
 from ..helpers.programs import Start
 from ..helpers.users import ANN, BECOME, BOB
@@ -215,6 +216,49 @@ def test_the_limit_per_user_counts_all_processes_and_channels_of_a_user(mounting
     first.kill()
     bus.wait_for_clients(0, "B_x")
     assert line_of(hold(start, bus / "B_x", 2, 64001)) == "2\n"
+
+
+def test_who_holds_removed_channels_of_others_is_charged_for_them(mounting: Mounting, start: Start) -> None:
+    """By open(O_PATH), which needs no permission. Charged to who had made them, it kept him from ever making another."""
+    bus = mounting("allow_other", "max_clients_per_user=20")
+    makes = """
+for number in range(8):
+    made = [os.open(f"{sys.argv[1]}/.U_answer.{number}.{each}", os.O_RDWR | os.O_CREAT, 0o600) for each in range(15)]
+    print("made", flush=True)
+    sys.stdin.readline()
+    for descriptor in made:
+        os.close(descriptor)
+print("all", flush=True)
+"""
+    holds = """
+held = []
+for line in sys.stdin:
+    for name in os.listdir(sys.argv[1]):
+        if name.startswith("U_"):
+            try:
+                held.append(os.open(f"{sys.argv[1]}/{name}", os.O_PATH))
+            except OSError as error:
+                print(error.strerror, flush=True)
+                break
+    else:
+        print(len(held), flush=True)
+"""
+    bob, ann = python(start, 64002, makes, bus.path), python(start, 64001, holds, bus.path)
+    assert bob.stdin
+    assert ann.stdin
+    said = []
+    for _ in range(8):
+        assert line_of(bob) == "made\n"
+        ann.stdin.write("hold\n")
+        ann.stdin.flush()
+        said.append(line_of(ann))
+        bob.stdin.write("close\n")
+        bob.stdin.flush()
+        assert bus.stat()  # which has the kernel asked what it can forget
+    assert line_of(bob) == "all\n", bob.communicate()
+    assert said[0] == "15\n"
+    if linux() >= (6, 18):  # before, the kernel cannot be asked what it holds
+        assert said[-1] == "Too many users\n"
 
 
 # ---------------------------------------------------------------------------------------------- fair service
