@@ -4,7 +4,7 @@ import enum
 from collections import deque
 from collections.abc import Iterable
 
-from .channel import Broadcast, Channel
+from .channel import Behind, Broadcast, Channel
 from .client import Access, Client, Effects, Owner, Readiness, Token, Waiting, Write
 from .errors import (
     AlreadyThere,
@@ -277,7 +277,7 @@ class Bus:
             self._forget_finished(effects)
         if outcome is _Outcome.HAS_MORE and token is not None:
             self._keep_write(Write(token, client, now, data, taken, may_wait=may_wait))
-            effects.later.append(token)
+            self._put_off(token, client.channel, effects)
             return None, effects
         if outcome is _Outcome.MUST_WAIT and may_wait and token is not None:
             write = Write(token, client, now, data, taken, may_wait=True)
@@ -340,7 +340,7 @@ class Bus:
             work += effects.work
         try:
             while True:
-                if channel.broadcast and not client.route.to_master:
+                if (channel.broadcast or (channel.behind.tokens and not is_next)) and not client.route.to_master:
                     # What is on its way comes first, also before the writer is told that it has been accepted.
                     return taken, _Outcome.HAS_MORE
                 if taken == len(data):
@@ -376,7 +376,14 @@ class Bus:
             return taken, _Outcome.REFUSED
         return taken, _Outcome.DONE
 
-    def go_on(self, what: Token | Channel | Broadcast, now: int, *, work: int | None = None) -> Effects:
+    def _put_off(self, token: Token, channel: Channel, effects: Effects) -> None:
+        """Has a write go on later: in its turn, or when the broadcast that is on its way has reached its end."""
+        if channel.broadcast or channel.behind.tokens:
+            channel.behind.tokens.append(token)
+        else:
+            effects.later.append(token)
+
+    def go_on(self, what: Token | Channel | Broadcast | Behind, now: int, *, work: int | None = None) -> Effects:
         """Goes on with what some call before has put into `Effects.later`.
 
         Args:
@@ -394,16 +401,26 @@ class Bus:
                 what.channel.go_on(effects)
             self._forget_finished(effects)
             return effects
+        if isinstance(what, Behind):
+            what.is_called = False
+            while what.tokens and not what.channel.broadcast:
+                if isinstance(write := self._waiting.get(what.tokens.popleft()), Write):  # or else a signal has ended it
+                    self._go_on_with(write, effects, work, is_next=True)
+                    break
+            what.call(effects)
+            return effects
         write = self._waiting.get(what)
-        if not isinstance(write, Write):
-            return effects  # a signal has ended it
-        outcome = self._advance(write, effects, work)
+        if isinstance(write, Write):
+            self._go_on_with(write, effects, work)
+        return effects
+
+    def _go_on_with(self, write: Write, effects: Effects, work: int | None, *, is_next: bool = False) -> None:
+        outcome = self._advance(write, effects, work, is_next=is_next)
         if outcome is _Outcome.HAS_MORE:
-            effects.later.append(what)
+            self._put_off(write.token, write.client.channel, effects)
         elif outcome is _Outcome.MUST_WAIT:
             write.client.channel.blocked.append(write)
         self._forget_finished(effects)
-        return effects
 
     def _advance(self, write: Write, effects: Effects, work: int | None, *, is_next: bool = False) -> _Outcome:
         """Takes what can be accepted now of a write that is under way, and answers it if that is all there will be."""

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from . import address
-from .client import Access, Client, Effects, Owner, Write
+from .client import Access, Client, Effects, Owner, Token, Write
 from .errors import BusError, NobodyReads, NoSuchClient, TooManyForUser
 from .framing import Run, length_of
 from .kinds import Kind, Role
@@ -27,6 +27,27 @@ class Broadcast:
         """Those who read the channel when it was accepted."""
         self.at = 0
         """Which of them is next."""
+
+
+class Behind:
+    """Writes that wait for a broadcast of their channel to reach its end, in their order.
+
+    Each has its turn when it comes, and no sooner: to ask all of them each time would take the square of their number.
+    """
+
+    __slots__ = ("channel", "is_called", "tokens")
+
+    def __init__(self, channel: "Channel") -> None:
+        self.channel = channel
+        self.tokens: deque[Token] = deque()
+        self.is_called = False
+        """Whether the first of them is about to have its turn."""
+
+    def call(self, effects: Effects) -> None:
+        """Has the first of them go on, if there is one and nothing is in its way."""
+        if self.tokens and not self.is_called and not self.channel.broadcast:
+            self.is_called = True
+            effects.later.append(self)
 
 
 class Channel:
@@ -63,6 +84,7 @@ class Channel:
         """The polled slaves that write: who must be told when the master's rlist gets a free place."""
         self.broadcast: Broadcast | None = None
         """What has not reached all of its readers yet."""
+        self.behind = Behind(self)
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
         self.copies = self.dropped = self.lost = 0
         self._last_id = 0
@@ -223,6 +245,7 @@ class Channel:
             if end >= len(broadcast.readers):
                 self.broadcast = None
             self._deliver_to_all(there, broadcast.sender, broadcast.run, effects)
+            self.behind.call(effects)
             if not to_its_end:
                 break
 

@@ -9,7 +9,7 @@ from .kinds import ROUTES, Role
 from .mailbox import Mailbox
 
 if TYPE_CHECKING:
-    from .channel import Broadcast, Channel
+    from .channel import Behind, Broadcast, Channel
 
 Token = object
 """What a caller names a waiting call by. The core only keeps it and hands it back."""
@@ -80,7 +80,7 @@ class Effects:
         """What the call has cost so far, in about the time that one message to one client takes (2 µs)."""
         self.is_unfinished = False
         """Whether a write took less than it could, so that others get their turn."""
-        self.later: list[Token | Channel | Broadcast] = []
+        self.later: list[Token | Channel | Broadcast | Behind] = []
         """What is to be gone on with after others had their turn: see `Bus.go_on`."""
         self.failure: Exception | None = None
         """What has gone wrong inside with a call of somebody else, who is told `Broken`."""

@@ -9,7 +9,7 @@ from futebus.core.client import Client, Effects, Token
 from futebus.core.errors import BusError
 from futebus.core.limits import Limits
 
-from .driver import RO, ROOT, RW
+from .driver import RO, ROOT, RW, WO
 
 CROWD = 7
 STEP = 2
@@ -36,6 +36,10 @@ class Crowd:
 
     def open(self) -> Client:
         client, _ = self.bus.open(self.writer.channel, RO, ROOT, 0)
+        return client
+
+    def open_to_write(self) -> Client:
+        client, _ = self.bus.open(self.writer.channel, WO, ROOT, 0)
         return client
 
     def keep(self, effects: Effects) -> None:
@@ -167,3 +171,52 @@ def test_slaves_write_to_their_master_meanwhile() -> None:
     crowd.finish()
     assert crowd.has(slave) == [b"to all\n"]
     assert crowd.has(crowd.writer) == [b"to the master\n"]
+
+
+def test_those_who_wait_for_a_broadcast_are_not_asked_again_and_again() -> None:
+    """Each line takes its own steps, and one for its writer, however many wait."""
+    crowd = Crowd()
+    writers = [crowd.open_to_write() for _ in range(50)]
+    for number, writer in enumerate(writers):
+        crowd.write(writer, b"%d\n" % number, f"w{number}")
+    steps = 0
+    while crowd.later:
+        crowd.step()
+        steps += 1
+    assert steps <= len(writers) * (CROWD // STEP + 3)
+    assert [token for token, _ in crowd.finished] == [f"w{number}" for number in range(50)], "in their order"
+    assert [crowd.has(reader) for reader in crowd.readers] == [[b"%d\n" % number for number in range(50)]] * CROWD
+
+
+def test_who_comes_later_does_not_overtake_those_who_wait_for_a_broadcast() -> None:
+    crowd = Crowd()
+    writers = [crowd.open_to_write() for _ in range(4)]
+    for number, writer in enumerate(writers[:3]):
+        crowd.write(writer, b"%d\n" % number, f"w{number}")
+    while not crowd.finished:
+        crowd.step()
+    crowd.write(writers[3], b"late\n", "late")
+    crowd.finish()
+    assert [token for token, _ in crowd.finished] == ["w0", "w1", "w2", "late"]
+    assert crowd.has(crowd.readers[0]) == [b"0\n", b"1\n", b"2\n", b"late\n"]
+
+
+def test_those_who_wait_for_a_broadcast_may_give_up_or_close() -> None:
+    crowd = Crowd()
+    writers = [crowd.open_to_write() for _ in range(5)]
+    for number, writer in enumerate(writers):
+        crowd.write(writer, b"%d\n" % number, f"w{number}")
+    cancelled = crowd.bus.cancel("w1", 0)
+    assert cancelled is not None
+    assert cancelled[0] == 0
+    crowd.keep(cancelled[1])
+    crowd.keep(crowd.bus.close(writers[2], 0))
+    while "w0" not in dict(crowd.finished):
+        crowd.step()
+    cancelled = crowd.bus.cancel("w3", 0)
+    assert cancelled is not None
+    crowd.keep(cancelled[1])
+    crowd.finish()
+    assert dict(crowd.finished) == {"w0": 2, "w4": 2}
+    assert crowd.has(crowd.readers[0]) == [b"0\n", b"4\n"]
+    assert crowd.bus.waiting == 0
