@@ -276,10 +276,10 @@ class Directory(pyfuse3.Operations):
         try:
             yield
         except BaseException:
-            self._calls.settle(effects)
-            self._calls.settle(self._bus.close(client, self._clock()))
+            self._calls.settle(effects, client.owner.uid)
+            self._calls.settle(self._bus.close(client, self._clock()), client.owner.uid)
             raise
-        self._calls.settle(effects)
+        self._calls.settle(effects, client.owner.uid)
 
     def _open_stat(self, node: Node, ctx: RequestContext) -> FileInfo:
         self._look((file.uid for file in self._calls.stats), ctx, MAX_STATS_PER_USER, "_stat files")

@@ -87,6 +87,7 @@ class Mounted:
         self._bus = Bus(options.limits, bulk=options.bulk, now=time.time_ns())
         self._turns = Turns(_hooks.is_waited_for, _hooks.hurry)
         self._calls = Calls(self._bus, self._turns)
+        self._snapshots = Snapshots(self._bus, self._turns, mountpoint)
         self._directory = Directory(
             self._bus,
             self._calls,
@@ -94,7 +95,7 @@ class Mounted:
             uid=options.uid,
             gid=options.gid,
             is_shared=not options.fuse.isdisjoint({"allow_other", "allow_root"}),
-            take_stat=Snapshots(self._bus, self._turns, mountpoint).take,
+            take_stat=self._snapshots.take,
         )
         self._is_idle = trio.Event()
 
@@ -297,6 +298,7 @@ class Mounted:
                 await self._is_idle.wait()
         if left := len(self._bus.clients):
             log.warning("%d clients have not closed", left)
+        self._snapshots.end()
         self._turns.finish()
         pyfuse3.terminate()
 

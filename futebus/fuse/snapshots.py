@@ -17,6 +17,13 @@ from .waiting import OpenStat
 log = logging.getLogger(__name__)
 
 
+LAST_SECONDS = 0.3
+"""How long it is written when the bus ends. Users may have asked for hundreds of texts of thousands of clients."""
+
+STEP_SECONDS = 0.001
+"""How long it is written at once."""
+
+
 class Snapshots:
     """Makes the texts, one after the other: were all made at once, their readers would come back at once for the next.
 
@@ -34,9 +41,23 @@ class Snapshots:
         self._pieces: list[str] = []
         """Of the first of them."""
         self._is_writing = False
+        self._is_ending = False
+
+    def end(self) -> None:
+        """The bus ends. What is not written down soon never is: who waits for it gets `EIO`."""
+        end = time.monotonic() + LAST_SECONDS
+        while self._wanted and time.monotonic() < end:
+            self._write_more()
+        self._is_ending = True
+        for file in [*self._wanted]:
+            file.fail()
+            self._drop(file)
 
     def take(self, file: OpenStat) -> None:
         """Records the bus as it is now. The file gets the text of it later."""
+        if self._is_ending:
+            file.fail()
+            return
         snapshot = stat.take(self._bus, time.time_ns())
         pieces = stat.render(snapshot, version=futebus.__version__, mountpoint=self._mountpoint, command=command_name)
         self._wanted[file] = pieces
@@ -44,7 +65,7 @@ class Snapshots:
         file.on_close = partial(self._drop, file)
         if not self._is_writing:
             self._is_writing = True
-            self._turns.put(self._write_more)
+            self._turns.put(self._write_more, "_stat")
 
     def _drop(self, file: OpenStat) -> None:
         if file in self._wanted:
@@ -56,10 +77,11 @@ class Snapshots:
         if self._wanted:
             file, pieces = next(iter(self._wanted.items()))
             try:
-                piece = next(pieces, None)
-                if piece is not None:
+                end = time.monotonic() + STEP_SECONDS
+                for piece in pieces:
                     self._pieces.append(piece)
-                    return True
+                    if time.monotonic() > end:
+                        return True
                 file.finish("".join(self._pieces).encode())
             except Exception:  # there is no memory for so much text, for example
                 tell_error(log, lambda: "internal error in the text of _stat")

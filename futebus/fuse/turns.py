@@ -7,7 +7,7 @@ would keep all others waiting. So it is done a millisecond's worth at a time, an
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import trio
 
@@ -16,7 +16,7 @@ from futebus.host.logs import tell_error
 log = logging.getLogger(__name__)
 
 REQUESTS_SHARE = 4
-"""While there are requests, they get so many times as long as each step took. A client's call is a few requests one after the
+"""While there are requests, they get so many times as long as what was put off. A client's call is a few requests one after the
 other, and others may have hundreds in front of each of them: with a step before each request, it would wait for hundreds."""
 
 Step = Callable[[], bool]
@@ -24,7 +24,7 @@ Step = Callable[[], bool]
 
 
 class Turns:
-    """What has been put off. Each gets its turn, one after the other.
+    """What has been put off. Whoever has something in here has his turn, and with each turn one step of it is done.
 
     Args:
         is_waited_for: tells whether there are requests.
@@ -36,49 +36,68 @@ class Turns:
     ) -> None:
         self._is_waited_for = is_waited_for
         self._hurry = hurry
-        self._steps: deque[Step] = deque()
+        self._steps: dict[Hashable, deque[Step]] = {}
+        """By whose they are; who is first has his turn next."""
         self._idle = trio.lowlevel.ParkingLot()
+        self.is_finishing = False
+        """Whether all is done at once: what fails then is not tried again."""
 
     def __len__(self) -> int:
         """How many things have been put off."""
-        return len(self._steps)
+        return sum(map(len, self._steps.values()))
 
-    def put(self, step: Step) -> None:
-        """Has something done in steps, the first of them later."""
+    def put(self, step: Step, whose: Hashable = None) -> None:
+        """Has something done in steps, the first of them later.
+
+        Args:
+            step: what.
+            whose: who has his turn with it. Nobody has more of them because he has put off more.
+        """
         if not self._steps:
             self._hurry(True)
-        self._steps.append(step)
+        self._steps.setdefault(whose, deque()).append(step)
         self._idle.unpark_all()
 
     def take(self) -> None:
         """Does the next step. One that fails is logged and ends, and the others go on."""
-        step = self._steps.popleft()
+        whose = next(iter(self._steps))
+        steps = self._steps[whose]
+        step = steps.popleft()
+        has_more = False
         try:
             has_more = step()
         except Exception:
             tell_error(log, lambda: "internal error in what was put off")
-        else:
-            if has_more:
-                self._steps.append(step)
+        if has_more:
+            steps.append(step)
+        del self._steps[whose]
+        if steps:  # the step may have put off more
+            self._steps[whose] = steps
 
     def finish(self) -> None:
         """Does everything at once: the bus ends."""
+        self.is_finishing = True
         while self._steps:
             self.take()
 
     async def run(self) -> None:
         """Does all there ever is to do."""
+        owed = 0.0
         while True:
             while not self._steps:
                 self._hurry(False)
+                owed = 0.0
                 await self._idle.park()
-            begin = time.monotonic()
-            self.take()
-            end = time.monotonic()
-            until = end + REQUESTS_SHARE * (end - begin)
+            now = time.monotonic()
+            # Requests come in runs of some milliseconds. After such a run, several short steps are due.
+            while self._steps and owed <= 0:
+                self.take()
+                before, now = now, time.monotonic()
+                owed += REQUESTS_SHARE * (now - before)
             await trio.lowlevel.checkpoint()
-            while self._is_waited_for() and time.monotonic() < until:
+            while (is_waited_for := self._is_waited_for()) and time.monotonic() - now < owed:
                 await trio.lowlevel.checkpoint()
+            owed = owed - (time.monotonic() - now) if is_waited_for else 0.0
 
 
 class Insisted:

@@ -16,7 +16,7 @@ import pyfuse3
 
 from futebus.core import inquiry
 from futebus.core.bus import Bus
-from futebus.core.channel import Broadcast, Channel
+from futebus.core.channel import Behind, Broadcast, Channel
 from futebus.core.client import Client, Effects, Token
 from futebus.core.errors import BusError
 from futebus.core.kinds import Role
@@ -131,8 +131,8 @@ class Calls:
         self._stats: set[OpenStat] = set()
         self._continued: dict[Request, OpenChannel] = {}
         """Parked writes that are further pieces of a split one."""
-        self._put_off: deque[tuple[Token, bytes | int | BusError] | Client] = deque()
-        """Answers and pollers for which there was no time yet."""
+        self._put_off: dict[int | None, deque[tuple[Token, bytes | int | BusError] | Client]] = {}
+        """Answers and pollers for which there was no time yet, by the user who has caused them."""
         self._next_handle = 1
         self.on_last_close: Callable[[], None] | None = None
         """Called when no client is left."""
@@ -161,7 +161,7 @@ class Calls:
             # Only now: whoever is told of an error may try it again.
             del self._open[handle], self._channels[file.client]
             file.poll_handle = None
-            self.settle(effects)
+            self.settle(effects, file.client.owner.uid)
             self._tell_loss(file.client)
             if not self._channels and self.on_last_close:
                 self.on_last_close()
@@ -213,7 +213,7 @@ class Calls:
         except Exception:
             return self._internal_error("read", file.client)
         if effects:
-            self.settle(effects)
+            self.settle(effects, file.client.owner.uid)
         return data
 
     def inquire(self, handle: int) -> bytes | None:
@@ -244,11 +244,11 @@ class Calls:
         if count is None and continues:
             self._continued[request] = file
         if effects:
-            self.settle(effects)
+            self.settle(effects, file.client.owner.uid)
         return count
 
-    def _go_on(self, what: Token | Channel | Broadcast) -> bool:
-        """Does more of what a call has left for later. If that is not all, `settle` puts it off again."""
+    def _go_on(self, what: Token | Channel | Broadcast | Behind, user: int | None) -> bool:
+        """Does more of what a user's call has left for later. If that is not all, `settle` puts it off again."""
         try:
             effects = self._bus.go_on(what, self._clock(), work=_WORK)
         except Exception:
@@ -256,8 +256,8 @@ class Calls:
             if isinstance(what, Request):
                 self._end(what, errno.EIO)
                 return False
-            return True  # others wait for it
-        self.settle(effects)
+            return not self._turns.is_finishing  # others wait for it
+        self.settle(effects, user)
         return False
 
     def _end(self, request: Request, number: int) -> bool:
@@ -281,8 +281,12 @@ class Calls:
         for file in self._stats:
             file.interrupt(request)
 
-    def settle(self, effects: Effects) -> None:
+    def settle(self, effects: Effects, user: int | None = None) -> None:
         """Answers the parked calls that have ended, and wakes pollers.
+
+        Args:
+            effects: what has come of some call.
+            user: whose it was. What of it is put off is done when it is his turn.
 
         What goes wrong with one of them is not the concern of the others, nor of whoever's call had these effects. Those that are
         too many to be answered at once are answered between other requests.
@@ -291,25 +295,29 @@ class Calls:
             tell_error(log, lambda: "internal error in what a call has led to", failure)
             effects.failure = None  # its traceback holds whatever it went through
         for what in effects.later:
-            self._turns.put(partial(self._go_on, what))
+            self._turns.put(partial(self._go_on, what, user), user)
         for token, answer in effects.finished[:_AT_ONCE]:
             self._finish(token, answer)
         for client in effects.ready[:_AT_ONCE]:
             self._wake(client)
         if len(effects.finished) > _AT_ONCE or len(effects.ready) > _AT_ONCE:
-            if not self._put_off:
-                self._turns.put(self._settle_more)
-            self._put_off.extend(effects.finished[_AT_ONCE:])
-            self._put_off.extend(effects.ready[_AT_ONCE:])
+            if user not in self._put_off:
+                self._put_off[user] = deque()
+                self._turns.put(partial(self._settle_more, user), (user, "answers"))
+            self._put_off[user].extend(effects.finished[_AT_ONCE:])
+            self._put_off[user].extend(effects.ready[_AT_ONCE:])
 
-    def _settle_more(self) -> bool:
-        for _ in range(min(_AT_ONCE, len(self._put_off))):
-            what = self._put_off.popleft()  # first: whatever happens then, the others have their turn
+    def _settle_more(self, user: int | None) -> bool:
+        left = self._put_off[user]
+        for _ in range(min(_AT_ONCE, len(left))):
+            what = left.popleft()  # first: whatever happens then, the others have their turn
             if isinstance(what, Client):
                 self._wake(what)
             else:
                 self._finish(*what)
-        return bool(self._put_off)
+        if not left:
+            del self._put_off[user]
+        return bool(left)
 
     def _finish(self, token: Token, answer: bytes | int | BusError) -> None:
         assert isinstance(token, Request)
