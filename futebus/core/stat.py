@@ -37,8 +37,7 @@ class ClientStat(NamedTuple):
     """How long it has waited."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelStat:
+class ChannelStat(NamedTuple):
     """One channel and its clients. The counts are of whole messages, all but `…_in` summed over the receivers.
 
     Nothing is ever lost count of: `copies` is `messages_out + dropped + lost` and what the clients' `rlist` add up to.
@@ -89,22 +88,23 @@ def take(bus: Bus, now: int) -> BusStat:
 
 
 def _channel(channel: Channel, now: int) -> ChannelStat:
+    # By place, as below.
     return ChannelStat(
-        name=channel.name,
-        type=channel.kind.meaning,
-        state="dead" if channel.is_dead else "live" if channel.is_named else "removed",
-        mode=channel.mode,
-        uid=channel.uid,
-        gid=channel.gid,
-        age=now - channel.created_at,
-        messages_in=channel.messages_in,
-        bytes_in=channel.bytes_in,
-        copies=channel.copies,
-        messages_out=channel.messages_out,
-        bytes_out=channel.bytes_out,
-        dropped=channel.dropped,
-        lost=channel.lost,
-        clients=tuple(_client(channel.name, channel.clients[number], now) for number in sorted(channel.clients)),
+        channel.name,
+        channel.kind.meaning,
+        "dead" if channel.is_dead else "live" if channel.is_named else "removed",
+        channel.mode,
+        channel.uid,
+        channel.gid,
+        now - channel.created_at,
+        channel.messages_in,
+        channel.bytes_in,
+        channel.copies,
+        channel.messages_out,
+        channel.bytes_out,
+        channel.dropped,
+        channel.lost,
+        tuple([_client(channel.name, channel.clients[number], now) for number in sorted(channel.clients)]),
     )
 
 
