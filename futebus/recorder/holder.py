@@ -9,9 +9,12 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import traceback
 import zlib
+from collections.abc import Callable
+from typing import TypeVar
 
 from ..host.service import ServiceManager
 from ..host.signals import ending_signals
@@ -19,6 +22,8 @@ from ..spool import Spool, SpoolError, SpoolLock
 from .channel import Say, check_channel, join
 from .recording import Held, Recording
 from .worker import DONE, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
+
+T = TypeVar("T")
 
 END_SECONDS = 2.0
 """How long, at the end, the drain is waited for before it is killed."""
@@ -114,7 +119,10 @@ class Holder:
             self._manager.tell(f"STATUS={words}")
             self._say(words)
 
-        descriptor = join(recording.channel, recording.is_master, recording.mode, say=say, wait=self._wait, left=left)
+        def enter(wait: Callable[[float], bool]) -> int | None:
+            return join(recording.channel, recording.is_master, recording.mode, say=say, wait=wait, left=left)
+
+        descriptor = self._apart(enter)
         if descriptor is None:
             return None
         # The name carries all that a later process must know.
@@ -224,6 +232,7 @@ class Holder:
                     return os.waitstatus_to_exitcode(status)
             elif self._ending is None:
                 self._ending = number
+                self._deadline = time.monotonic() + END_SECONDS
                 self._take_name()
                 self._tell_to_finish(control)
             else:
@@ -246,13 +255,53 @@ class Holder:
         """
         if self._held is None or not self._recording.is_master or (self._manager and self._ending == signal.SIGTERM):
             return
-        with contextlib.suppress(OSError):
-            channel = self._recording.channel
-            if channel.stat().st_ino == os.fstat(self._held.descriptor).st_ino:
-                channel.unlink()
-        self._manager.drop(self._held.name)
+        channel, held = self._recording.channel, self._held
+
+        def take(wait: Callable[[float], bool]) -> None:
+            with contextlib.suppress(OSError):
+                if channel.stat().st_ino == os.fstat(held.descriptor).st_ino:
+                    channel.unlink()
+
+        self._apart(take, END_SECONDS / 2)
+        self._manager.drop(held.name)
 
     # ------------------------------------------------------------------------------------------ waiting
+
+    def _apart(self, work: Callable[[Callable[[float], bool]], T], seconds: float | None = None) -> T | None:
+        """Does something with the bus in a thread, so that a bus that hangs does not keep this process from being ended.
+
+        Args:
+            work: what. It is given a function that waits for so many seconds, and tells whether to go on.
+            seconds: how long it is waited for; None: until a signal ends it.
+
+        Returns:
+            What it has returned; None if it was given up.
+        """
+        outcome: list[T] = []
+        errors: list[BaseException] = []
+        given_up = threading.Event()
+
+        def do_it() -> None:
+            try:
+                outcome.append(work(lambda pause: not given_up.wait(pause)))
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=do_it, name="bus", daemon=True)
+        thread.start()
+        end = None if seconds is None else time.monotonic() + seconds
+        pause = 0.001
+        while thread.is_alive() and (time.monotonic() < end if end is not None else self._ending is None):
+            # A signal is waited for as everywhere here. At the end it is another time.
+            if end is None:
+                self._wait(pause)
+            else:
+                thread.join(pause)
+            pause = min(pause * 1.5, 0.05)
+        given_up.set()
+        if errors:
+            raise errors[0]
+        return outcome[0] if outcome else None
 
     def _wait(self, seconds: float) -> bool:
         """Waits for so long, or for a signal to end. Returns whether to go on."""

@@ -179,6 +179,23 @@ def test_it_can_be_ended_while_it_waits_for_a_bus(place: Path, start: Start) -> 
     assert not (place / "B_x").exists()
 
 
+@pytest.mark.parametrize("is_recording", [True, False])
+def test_it_can_be_ended_while_the_bus_hangs(
+    bus: Mount, recording: Recording, start: Start, place: Path, is_recording: bool
+) -> None:
+    """The daemon may be somebody else's, who stops it. Of a stopped daemon no signal gets a call back but one that kills."""
+    process = recording(bus / "U_x").process if is_recording else None
+    bus.daemon.send_signal(signal.SIGSTOP)
+    try:
+        if process is None:
+            process = start(*RECORD, bus / "U_x", place / "spool")
+            until(lambda: (place / "spool" / "lock").exists(), "it has begun")
+        process.terminate()
+        process.wait(DEADLINE)
+    finally:
+        bus.daemon.send_signal(signal.SIGCONT)
+
+
 # ---------------------------------------------------------------------------------------------- what it survives
 
 
