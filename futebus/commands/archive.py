@@ -226,6 +226,8 @@ def _order(given: argparse.Namespace) -> "Order":
             raise _Wrong("two channels of one name need two archives")
     if given.external and given.spools is None:
         raise _Wrong("--external needs --spools")
+    if given.external and not given.spools.is_dir():
+        raise _Wrong(f"there is no directory {given.spools}; --spools is where the recorders' spools are")
     if scheme and given.spools is None:
         raise _Wrong(f"an archive on {scheme[1]} needs --spools, a directory on this host's disk")
     if given.stats is not None and (given.stats.name[:1] != "B" or given.stats.absolute() in channels):

@@ -49,7 +49,12 @@ def _segment_size(text: str) -> int:
 
 
 def _sync(text: str) -> float | None:
-    return None if text == "none" else seconds(text)
+    if text == "none":
+        return None
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, and not none") from None
 
 
 def _mode(text: str) -> int:
@@ -173,12 +178,15 @@ def _show(given: dict[str, Any]) -> int:
 
 def _record(given: dict[str, Any]) -> int:
     from futebus.host.service import ServiceManager
+    from futebus.recorder.channel import ChannelError
     from futebus.recorder.holder import Holder, RecordError
     from futebus.recorder.recording import Recording
     from futebus.spool import OWN_MODE
     from futebus.spool.layout import SEGMENT_BYTES
 
     channel, spool = (path.absolute() for path in given["paths"])
+    if "master" in given and channel.name[:1] in ("A", "B"):
+        raise ChannelError(f"{channel}: only U and S channels have a master, and slaves")
     keep_bytes = given.get("keep_bytes")
     segment_bytes = (
         SEGMENT_BYTES if keep_bytes is None else max(min(SEGMENT_BYTES, keep_bytes // SEGMENTS_KEPT), LEAST_SEGMENT_BYTES)

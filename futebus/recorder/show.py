@@ -35,6 +35,13 @@ def offset_of(spool: Spool, place: Place) -> int:
     return spool.offset_at((moment - EPOCH) // datetime.timedelta(microseconds=1) * 1000)
 
 
+def _extent(spool: Spool) -> str:
+    """Which lines a spool has."""
+    if spool.end - spool.begin < 2:
+        return f"line {spool.begin} only" if spool.end > spool.begin else f"no lines (the next one is {spool.end})"
+    return f"the lines {spool.begin} to {spool.end - 1}"
+
+
 def replay(path: Path, begin: Place | None, end: Place | None, follows: bool) -> None:
     """Writes lines to standard output.
 
@@ -52,7 +59,7 @@ def replay(path: Path, begin: Place | None, end: Place | None, follows: bool) ->
     at = spool.begin if begin is None else offset_of(spool, begin)
     stop = spool.end if end is None else offset_of(spool, end)
     if not spool.begin <= at <= spool.end:
-        raise LinesGone(f"{path} has the lines {spool.begin} to {spool.end}, and not {at}")
+        raise LinesGone(f"{path} has {_extent(spool)}, and not line {at}")
     if stop > spool.end:
         raise LinesGone(f"{path} ends at line {spool.end}, before {stop}")
     while True:

@@ -112,6 +112,8 @@ def read_identity(directory: Path, dir_fd: int | None = None) -> Identity:
     try:
         descriptor = open_to_read(file, dir_fd)
     except (FileNotFoundError, NotADirectoryError):
+        if not directory.exists():
+            raise NotASpool(f"there is no directory {directory}") from None
         raise NotASpool(f"{directory} is no spool: it has no {IDENTITY}") from None
     try:
         data = os.pread(descriptor, 1 << 16, 0)

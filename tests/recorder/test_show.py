@@ -81,7 +81,7 @@ def test_print_says_what_is_not_there(place: Path) -> None:
     for options in (["--from", str(begin - 1)], ["--from", "2001"]):
         done = run(*RECORD, "--print", place / "spool", *options)
         assert (done.returncode, done.stdout) == (1, "")
-        assert f"has the lines {begin} to 2000, and not {options[1]}\n" in done.stderr
+        assert f"has the lines {begin} to 1999, and not line {options[1]}\n" in done.stderr
     done = run(*RECORD, "--print", place / "spool", "--to", "2001")
     assert (done.returncode, done.stdout) == (1, "")
     assert run(*RECORD, "--print", place / "spool").stdout.encode() == numbered(begin, 2000)
