@@ -270,7 +270,7 @@ def test_lines_that_are_too_old_go_without_new_ones(bus: Mount, recording: Recor
         (["--keep-age", "inf", "U_x", "spool"], 2, "argument --keep-age: not a time span (s, m, h and d may follow): 'inf'"),
         (["--keep-age", "1e300", "U_x", "spool"], 2, "argument --keep-age: longer than a century: '1e300'"),
         (["--sync", "1e9d", "U_x", "spool"], 2, "argument --sync: longer than a century: '1e9d', and not none"),
-        (["--sync", "never", "U_x", "spool"], 2, "argument --sync: not a time span (s, m, h and d may follow): 'never', and not n"),
+        (["--sync", "never", "U_x", "spool"], 2, "argument --sync: not a time span (s, m, h and d may follow): 'never', and"),
         (["--slave", "B_x", "spool"], 1, "PLACE/B_x: only U and S channels have a master, and slaves"),
         (["--print", "nowhere"], 1, "there is no directory nowhere"),
         (["--segment-bytes", "1K", "U_x", "spool"], 2, "argument --segment-bytes: from 1M to 1G, not 1K"),
