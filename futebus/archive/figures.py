@@ -8,6 +8,7 @@ when lines are written may repeat them.)
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -104,9 +105,11 @@ def publisher(channel: Path, say: Callable[[str], None]) -> Callable[[DataFrame,
     """What is to be done with each batch of `figures`: its lines are written to a channel.
 
     Args:
-        channel: where they go. It is created if need be.
+        channel: where they go. It is created at once, if need be: who wants to hear the first of them needs a file to open.
         say: is told why lines could not be written. They are lost then: who listens to figures listens to the present.
     """
+    with suppress(SinkError):  # said when there is something to be written
+        Outlet(channel.parent, channel.name).close()
 
     def publish(closed: DataFrame, batch: int) -> None:
         rows = summed(closed)

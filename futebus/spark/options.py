@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ..core.kinds import LETTERS
 from ..core.quantities import size
 from ..recorder.channel import ChannelError, check_channel
 from ..spool import LinesGone, SpoolError
@@ -52,6 +54,10 @@ def plainly() -> Iterator[None]:
             yield
         except (SpoolError, ChannelError) as error:
             raise (LinesRemoved if isinstance(error, LinesGone) else QueryError)(str(error)) from None
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise QueryError(f"{os.fsdecode(error.filename)}: {error.strerror}") from None
 
 
 COLUMNS: Mapping[str, tuple[type[AtomicType], ...]] = {
@@ -177,7 +183,9 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         try:
             check_channel(channel, is_master)
         except ChannelError as error:
-            raise OptionError(str(error)) from None
+            is_named = subscribe is not None or channel.name[:1] in LETTERS
+            hint = "" if is_named else "; if it is the directory of a bus, subscribe or subscribePattern says which channels"
+            raise OptionError(f"{error}{hint}") from None
     starts_at = given.get("startingoffsets", "latest").lower()
     if starts_at not in ("earliest", "latest"):
         raise OptionError(f"startingOffsets is earliest or latest, not '{given['startingoffsets']}'")

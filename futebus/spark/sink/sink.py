@@ -16,10 +16,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 from pyspark.taskcontext import TaskContext
 
-from ...core.kinds import is_addressed
+from ...core.kinds import has_master, is_addressed
 from ..telling import without_traceback
 from .lines import Columns, blocks
-from .outlet import Outlets, SinkError, check_bus, check_name, is_directory
+from .outlet import Outlet, Outlets, SinkError, check_bus, check_name, is_directory
 from .publishing import forget, publish
 from .staging import Portion, complaining, make_directory, stage
 
@@ -204,7 +204,10 @@ def target(schema: StructType, options: Mapping[str, str]) -> Target:
         if columns.address is not None and not is_addressed(channel):
             raise SinkError(f"{channel} takes no addresses: a column `address` is for A channels only")
     check_bus(path)
-    return Target(path, channel, columns, _staging(given))
+    found = Target(path, channel, columns, _staging(given))
+    if channel is not None and not has_master(channel):
+        Outlet(path, channel).close()  # who wants to hear what will come needs a file to open
+    return found
 
 
 def _staging(given: Mapping[str, str]) -> Path | None:

@@ -56,7 +56,10 @@ class DrainThread:
                 self._descriptor = open_channel(channel, is_master, creates=False)
             else:
                 self._check_bus()
-            directory.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.parent.mkdir(parents=True, exist_ok=True)
+            except FileExistsError as error:
+                raise QueryError(f"{error.filename} is no directory") from None
             self._writer = undoing.enter_context(_open(directory, channel.name))
             self.spool_id = Spool(directory).id
             self.begin = self._writer.end

@@ -31,6 +31,12 @@ def test_a_channel(bus: Mount) -> None:
     assert found.columns == (0, None, None)
 
 
+def test_the_channel_is_there_when_a_query_begins(bus: Mount) -> None:
+    """Who wants to hear what will come needs a file to open."""
+    aim("value string", path=bus / "B_log")
+    assert (bus / "B_log").exists()
+
+
 def test_channels_by_column(bus: Mount, place: Path) -> None:
     options: dict[str, str | Path] = {"PATH": f"{bus.path}/", "Delivery": "Staged", "STAGINGlocation": place / "a" / "b"}
     found = aim("Address string, CHANNEL string, Value binary", **options)

@@ -514,6 +514,7 @@ def test_another_spool_is_not_taken_for_the_one_that_was(stream: Stream, keep: K
         (None, {}, "no channel is named"),
         ("/bus/B_log", {"spoolLocation": ""}, "spoolLocation is needed"),
         ("/bus/X_log", {}, "no channel has this name; its first letter is U, A, S or B"),
+        ("/mnt/bus", {}, "if it is the directory of a bus, subscribe or subscribePattern says which channels"),
         ("/bus/B_log", {"master": "true"}, "only U and S channels have a master"),
         ("/bus/B_log", {"master": "yes"}, "master is true or false, not 'yes'"),
         ("/bus/B_log", {"maxRows": "3"}, "there is no option 'maxrows'; is maxRowsPerTrigger meant?"),
@@ -555,6 +556,7 @@ def test_what_is_missing_is_told_in_one_sentence(bus: Mount, stream: Stream, kee
             (bus / "U_none", {}, "has no master; the option master=true makes the query become it"),
             (bus / "U_held", {"master": True}, "it has a master already"),
             (bus / "B_log", {"spoolLocation": tmp_path / "other"}, "is no spool, and not empty"),
+            (bus / "B_log", {"spoolLocation": tmp_path / "other" / "file" / "spool"}, "/other/file is no directory"),
             (
                 bus / "B_log",
                 {"spoolLocation": tmp_path / "new", "drain": "external"},
