@@ -1,0 +1,77 @@
+"""Recipes of README and `examples/`, with workers that are killed: no task is lost."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+from ..helpers.mounts import Mount
+from ..helpers.programs import Start
+from ..helpers.waiting import DEADLINE, until
+
+TREE = Path(__file__).parents[2]
+
+JOB = """#!/bin/sh
+echo "begin $1 $$" >> begun
+while [ -e hold ]; do sleep 0.02; done
+echo "$1" >> done
+"""
+
+WORKER = """
+exec 3<>"$1"
+echo ready >&3
+while IFS= read -r task <&3; do
+    echo "begin $task $$" >> begun
+    while [ -e hold ]; do sleep 0.02; done
+    echo "$task" >> done
+    echo ready >&3
+done
+"""
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def numbers(count: int) -> list[str]:
+    return [f"number {number}" for number in range(count)]
+
+
+def test_a_queue_whose_workers_share_the_master(bus: Mount, place: Path, start: Start) -> None:
+    [recipe] = re.findall(r"```bash\n(exec 3<>/mnt/bus/\.U_jobs\n.*?)```", (TREE / "README.md").read_text(), re.DOTALL)
+    (place / "job").write_text(JOB)
+    (place / "job").chmod(0o755)
+    (place / "hold").touch()
+    script = recipe.replace("/mnt/bus", str(bus.path)).replace("sleep 1", "sleep 0.05")
+    start("bash", "-c", f"{script}\nexec 3>&-; wait", cwd=place)
+    until((bus / "U_jobs").exists, "there is a master")
+    jobs = numbers(20)
+    for job in jobs:
+        (bus / "U_jobs").write_text(f"{job}\n")
+    until(lambda: len(lines_of(place / "begun")) == 3, "all three have something to do")
+    os.kill(int(lines_of(place / "begun")[0].split()[-1]), signal.SIGKILL)
+    (place / "hold").unlink()
+    until(lambda: len(lines_of(place / "done")) >= len(jobs), "all is done")
+    assert sorted(lines_of(place / "done")) == sorted(jobs), "each once; the one that was killed had not done it"
+
+
+def test_a_dispatcher_whose_workers_are_killed(bus: Mount, place: Path, start: Start) -> None:
+    dispatcher = start(sys.executable, TREE / "examples" / "dispatcher.py", bus / "S_tasks")
+    until((bus / "S_tasks").exists, "there is a dispatcher")
+    (place / "hold").touch()
+    workers = [start("bash", "-c", WORKER, "worker", bus / "S_tasks", cwd=place) for _ in range(3)]
+    tasks = numbers(20)
+    for task in tasks:
+        (bus / "S_tasks").write_text(f"task: {task}\n")
+    until(lambda: len(lines_of(place / "begun")) == 3, "all three have something to do")
+    workers[0].kill()
+    workers.append(start("bash", "-c", WORKER, "worker", bus / "S_tasks", cwd=place))
+    until(lambda: len(lines_of(place / "begun")) == 4, "the new one has what the killed one had")
+    first, *_, last = lines_of(place / "begun")
+    (place / "hold").unlink()
+    until(lambda: len(lines_of(place / "done")) >= len(tasks), "all is done")
+    assert sorted(lines_of(place / "done")) == sorted(tasks)
+    assert {line.split()[-1] for line in (first, last)} <= {str(worker.pid) for worker in workers}
+    dispatcher.terminate()
+    assert dispatcher.wait(DEADLINE) == -signal.SIGTERM
