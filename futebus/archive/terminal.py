@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -18,6 +18,9 @@ STATUS_SECONDS = 60.0
 
 _NOISE = ("WARNING: ", "Setting default log level", "To adjust logging level")
 """How lines begin that Java and Spark print at each start, whatever is configured."""
+
+_TRACEBACK = "Traceback (most recent call last):"
+_AND_ANOTHER = ("During handling of the above exception", "The above exception was the direct cause")
 
 _BACK, _DIM, _RED, _PLAIN = "\r\x1b[K", "\x1b[2m", "\x1b[31m", "\x1b[m"
 
@@ -96,9 +99,27 @@ class Terminal:
 
     def _pass_on(self, descriptor: int) -> None:
         with open(descriptor, encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
-            for line in lines:
+            for line in lines if self.is_open else _without_tracebacks(lines):
                 if not self.is_closed and (self.is_open or not line.startswith(_NOISE)):
                     self._write(_fit(line))
+
+
+def _without_tracebacks(lines: Iterable[str]) -> Iterator[str]:
+    """What is printed beside the tracebacks of Python, which Spark's processes print when they are ended: idle ones, for example.
+
+    What has failed is said by the query that fails.
+    """
+    is_inside = is_behind = False
+    for line in lines:
+        if line.startswith((_TRACEBACK, *_AND_ANOTHER)):
+            is_inside, is_behind = True, False
+        elif line.startswith((" ", "\n")) and (is_inside or is_behind):
+            continue
+        elif is_inside:  # the error itself
+            is_inside, is_behind = False, True
+        else:
+            is_behind = False
+            yield line
 
 
 def _fit(text: str) -> str:

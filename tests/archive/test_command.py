@@ -394,6 +394,38 @@ def test_nothing_that_somebody_has_named_reaches_the_terminal_raw() -> None:
     ]
 
 
+PRINTED = """before
+Traceback (most recent call last):
+  File "daemon.py", line 233, in manager
+    code = worker(sock, authenticated)
+BrokenPipeError: [Errno 32] Broken pipe
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "daemon.py", line 235, in manager
+    exit()
+OSError: [Errno 9] Bad file descriptor
+between
+\tat java.lang
+Traceback (most recent call last):
+  File "daemon.py", line 233, in manager
+BrokenPipeError
+after
+"""
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_tracebacks_of_sparks_processes_are_for_who_asks_for_them(is_open: bool) -> None:
+    """Spark ends its Python processes when they are idle, and they print how much that surprises them."""
+    text = io.StringIO()
+    terminal = Terminal("name", text, is_open=is_open)
+    with terminal.adopted():
+        subprocess.run(["cat"], input=PRINTED.encode(), check=True, stdout=2)
+    until(lambda: "after" in text.getvalue(), "all is printed")
+    assert text.getvalue() == (PRINTED.expandtabs() if is_open else "before\nbetween\n        at java.lang\nafter\n")
+
+
 def test_the_status_is_told_seldom_elsewhere() -> None:
     text = io.StringIO()
     terminal = Terminal("name", text)
