@@ -23,6 +23,13 @@ PATIENCE = 10.0
 """How long, in seconds, the process of the same query before this one may take to go away, and a channel to be joined."""
 
 
+IN_USE = (
+    "a query that still runs, maybe in this session (spark.streams.active), or a recorder: stop it, or give this query a "
+    "spoolLocation of its own; several queries can read the spool of one recorder with drain=external"
+)
+"""Who has a spool that cannot be had, and what can be done."""
+
+
 class DrainThread:
     """One channel that is being drained into its spool, from `start` on.
 
@@ -171,9 +178,9 @@ def _open(directory: Path, channel: str) -> SpoolWriter:
     while True:
         try:
             return SpoolWriter(directory, channel)
-        except SpoolInUse:
+        except SpoolInUse as error:
             if time.monotonic() > deadline:
-                raise
+                raise SpoolInUse(f"{error}; {IN_USE}") from None
             time.sleep(0.05)
 
 

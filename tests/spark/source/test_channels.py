@@ -16,7 +16,7 @@ from futebus.spark.options import SCHEMA
 from futebus.spark.source.drains import DrainThread
 from futebus.spark.source.running import Offset
 from futebus.spark.source.stream import FutebusStreamReader
-from futebus.spool import Spool, SpoolWriter
+from futebus.spool import Spool, SpoolInUse, SpoolWriter
 
 from ...helpers.descriptors import descriptors
 from ...helpers.mounts import Mount, Mounting
@@ -314,3 +314,15 @@ def test_a_drain_that_cannot_begin_keeps_nothing_open(
         DrainThread(bus / "B_x", tmp_path / "spool", False, threading.Condition(), is_found=is_found)
     assert descriptors() == before
     assert bus.clients("B_x") == []
+
+
+def test_a_spool_that_another_query_has_is_said_with_what_to_do(
+    bus: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same line typed twice, after Ctrl-C: the first query still runs."""
+    monkeypatch.setattr("futebus.spark.source.drains.PATIENCE", 0.1)
+    with (
+        SpoolWriter(tmp_path / "spool", "B_x"),
+        pytest.raises(SpoolInUse, match="spark.streams.active.*spoolLocation of its own"),
+    ):
+        DrainThread(bus / "B_x", tmp_path / "spool", False, threading.Condition())
