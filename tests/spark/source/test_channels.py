@@ -321,8 +321,7 @@ def test_a_spool_that_another_query_has_is_said_with_what_to_do(
 ) -> None:
     """The same line typed twice, after Ctrl-C: the first query still runs."""
     monkeypatch.setattr("futebus.spark.source.drains.PATIENCE", 0.1)
-    with SpoolWriter(tmp_path / "spool", "B_x"):
-        with pytest.raises(SpoolInUse) as refused:
-            DrainThread(bus / "B_x", tmp_path / "spool", False, threading.Condition())
+    with SpoolWriter(tmp_path / "spool", "B_x"), pytest.raises(SpoolInUse) as refused:
+        DrainThread(bus / "B_x", tmp_path / "spool", False, threading.Condition())
     assert "spark.streams.active" in str(refused.value)
     assert "spoolLocation of its own" in str(refused.value)
