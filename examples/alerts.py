@@ -14,7 +14,7 @@ and, in a fifth one, now and then:
 
     echo 'disk 100' > /tmp/bus/U_numbers
 
-It needs pyspark, pyarrow and Java 17: pip install 'futebus[spark]'.
+It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of futebus.
 """
 
 import sys
@@ -23,6 +23,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
+
+import futebus.spark  # noqa: F401 (so that Spark's processes find futebus as this one does)
 
 LEAST = 10
 """How many numbers it takes to judge one."""

@@ -6,7 +6,7 @@ In three shells:
     python examples/word_count.py /tmp/bus      # this; ready when `ls /tmp/bus` shows B_words
     echo 'to be or not to be' > /tmp/bus/B_words
 
-It needs pyspark, pyarrow and Java 17: pip install 'futebus[spark]'.
+It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of futebus.
 """
 
 import sys
@@ -14,6 +14,8 @@ import tempfile
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
+
+import futebus.spark  # noqa: F401 (so that Spark's processes find futebus as this one does)
 
 if len(sys.argv) != 2:
     sys.exit("usage: word_count.py BUS, the directory where a bus is mounted")

@@ -130,7 +130,7 @@ def main(arguments: list[str] | None = None) -> int:
         import py4j  # noqa: F401
         import pyarrow  # noqa: F401
     except ImportError as error:
-        return fail("futebus-archive", f"Spark is not installed ({error.name} is missing): pip install 'futebus[spark]'")
+        return fail("futebus-archive", f"Spark is not installed ({error.name} is missing): scripts/install spark")
 
     from ..archive.terminal import Terminal
 

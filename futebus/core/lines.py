@@ -3,6 +3,9 @@
 Whoever else has to do with lines, spools and Spark's rows, uses these too.
 """
 
-from ._scan import end, lines, nul, split
+try:
+    from ._scan import end, lines, nul, split
+except ImportError as error:
+    raise ImportError(f"this futebus has not been built; in its tree, scripts/install does that ({error})") from None
 
 __all__ = ["end", "lines", "nul", "split"]
