@@ -151,7 +151,7 @@ def test_a_query_whose_process_is_killed_goes_on(mounting: Mounting, place: Path
     said = (place / "words").read_text()
     until(lambda: process.poll() is not None or runners(process.pid), "it is started again", SLOW)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0, said
+    assert process.wait(120) == 0, said
     assert said.count("the query archive has failed, and is started again in 1 s: ") >= 2
     assert [line.value for line in read(root)] == [f"job {number}" for number in range(3)]
 
@@ -194,7 +194,7 @@ def test_all_that_a_pattern_matches_is_archived_whatever_it_is_called(mounting: 
     words = (place / "words").read_text()
     assert process.poll() is None, words
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0, words
+    assert process.wait(120) == 0, words
     assert sorted((line.channel, line.value) for line in read(root)) == sorted(expected)
     for name, why in UNFIT.items():
         assert words.count(f"futebus-archive: {printable(str(bus / name))}: {why}; it is left out\n") == 1

@@ -227,7 +227,12 @@ class Trial:
 
     def start_writers(self) -> None:
         """Waits until the archive has its first line, then has others written: else millions would wait for a slow Spark."""
-        until(lambda: self.channel.exists() or self.archive.poll() is not None, "somebody drains", PATIENCE)
+
+        def is_drained() -> bool:
+            self.keep_alive()  # on a machine that has much to do, Spark may give itself up while it starts
+            return self.channel.exists()
+
+        until(is_drained, "somebody drains", PATIENCE)
         self.channel.write_text(f"{FIRST} 0\n")
         until(lambda: self.files() or self.archive.poll() is not None, "the first line is archived", PATIENCE)
         assert self.archive.poll() is None, (self.place / "programs.log").read_text()

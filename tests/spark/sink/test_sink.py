@@ -48,7 +48,7 @@ def put(directory: Path, number: int, lines: Iterable[str]) -> None:
 
 def finish(query: StreamingQuery) -> None:
     """Waits until a query has done what there is to do."""
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(120)
     assert query.exception() is None
 
 
@@ -148,7 +148,7 @@ def test_wrong_options_are_told_when_a_query_starts(spark: SparkSession, bus: Mo
         spark.range(1).selectExpr("'a' as value").write.format("futebus").mode("overwrite").save(str(bus / "B_log"))
     put(tmp_path, 0, ["a"])
     with pytest.raises(PySparkException, match="SinkError: there is no directory /nowhere") as caught:
-        stream(spark, tmp_path, Path("/nowhere/B_log")).awaitTermination(60)
+        stream(spark, tmp_path, Path("/nowhere/B_log")).awaitTermination(120)
     assert "Traceback" not in str(caught.value).partition("JVM stacktrace")[0]
 
 

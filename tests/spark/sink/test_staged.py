@@ -81,7 +81,7 @@ def test_a_stream_whose_publisher_is_killed(
     assert query.isActive, query.exception()
     os.kill(int(bus.clients("U_jobs", role="slave")[0]["PID"]), signal.SIGTERM)
     with pytest.raises(PySparkException):
-        query.awaitTermination(60)
+        query.awaitTermination(120)
     channel.start()
     finish(stream(spark, tmp_path, bus / "U_jobs", **staging))
     assert channel.settled().decode().split() == expected
@@ -95,7 +95,7 @@ def test_a_stream_whose_publication_fails(
     put(tmp_path, 0, ["a"])
     put(tmp_path, 1, ["b", "c" * 100])
     with pytest.raises(PySparkException, match="SinkError: B_log: a line of 101 bytes with its newline is longer"):
-        stream(spark, tmp_path, bus / "B_log", **staging).awaitTermination(60)
+        stream(spark, tmp_path, bus / "B_log", **staging).awaitTermination(120)
     assert bus.channel("B_log")["IN"] == "2"
     roomy = mounting()
     channel = collect(roomy / "B_log")

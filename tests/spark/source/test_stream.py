@@ -21,7 +21,7 @@ from futebus.spark.source.partitions import cut
 from futebus.spool import Spool, SpoolWriter
 from tests.helpers.mounts import Mount, Mounting
 from tests.helpers.programs import Start
-from tests.helpers.waiting import until
+from tests.helpers.waiting import DEADLINE, until
 
 
 class Kept:
@@ -55,12 +55,12 @@ class Kept:
                 raise error
             return len(self.rows) >= count
 
-        until(come, f"{count} rows", 60)
+        until(come, f"{count} rows")
         return self.rows
 
     def finish(self) -> list[Row]:
         assert self.query is not None
-        assert self.query.awaitTermination(60)
+        assert self.query.awaitTermination(int(DEADLINE))
         return self.rows
 
     def stop(self) -> None:
@@ -108,7 +108,7 @@ def say(channel: Path, *lines: str) -> None:
 
 def wait_for_query(bus: Mount, channel: str) -> None:
     """Waits until a query listens."""
-    until(lambda: [client for client in bus.clients(channel) if client["RW"] == "r-+"], f"a query on {channel}", 60)
+    until(lambda: [client for client in bus.clients(channel) if client["RW"] == "r-+"], f"a query on {channel}")
 
 
 # ---------------------------------------------------------------------------------------------- what comes
@@ -173,17 +173,17 @@ def test_addresses_of_an_a_channel_are_a_column(bus: Mount, stream: Stream, keep
 
 def test_a_query_can_be_the_master_of_a_service(bus: Mount, stream: Stream, keep: Keep) -> None:
     query = keep(stream(bus / "S_ask", master="true"))
-    until((bus / "S_ask").exists, "the service", 60)
+    until((bus / "S_ask").exists, "the service")
     say(bus / "S_ask", "question")
     assert [(row.address, row.value) for row in query.wait_for(3)] == [("2:o", ""), ("2", "question"), ("2:c", "")]
 
 
 def test_a_master_gets_every_line_of_several_writers_in_their_order(bus: Mount, stream: Stream, keep: Keep, start: Start) -> None:
     query = keep(stream(bus / "U_jobs", "value STRING", master="true"))
-    until((bus / "U_jobs").exists, "the channel", 60)
+    until((bus / "U_jobs").exists, "the channel")
     writers = [start("sh", "-c", f"seq -f 'w{number} %.0f' 30000 > {bus / 'U_jobs'}") for number in range(4)]
     for writer in writers:
-        assert writer.wait(60) == 0
+        assert writer.wait(DEADLINE) == 0
     values = [row.value.split() for row in query.wait_for(120_000)]
     for number in range(4):
         assert [int(count) for name, count in values if name == f"w{number}"] == list(range(1, 30001))
@@ -284,8 +284,8 @@ def test_available_now_does_not_wait_for_what_comes_later(stream: Stream, keep: 
 
 def test_latest_begins_with_what_comes(stream: Stream, keep: Keep, spool: Path) -> None:
     query = keep(stream("/bus/B_log", drain="external", startingOffsets="latest", pollTimeoutMs=50))
-    until(lambda: query.query and query.query.status["message"].startswith(("Waiting", "Getting")), "it runs", 60)
-    until(lambda: list(spool.glob("initial-*")), "it has begun", 60)
+    until(lambda: query.query and query.query.status["message"].startswith(("Waiting", "Getting")), "it runs")
+    until(lambda: list(spool.glob("initial-*")), "it has begun")
     with SpoolWriter(spool, "B_log") as writer:
         writer.append(b"late\n")
     assert [row.value for row in query.wait_for(1)] == ["late"]
@@ -367,7 +367,7 @@ def test_a_first_batch_that_failed_is_not_lost(bus: Mount, stream: Stream, tmp_p
 def test_what_was_read_is_removed_from_the_disk(bus: Mount, stream: Stream, keep: Keep, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     query = keep(stream(bus / "U_jobs", "value STRING", master="true"))
-    until((bus / "U_jobs").exists, "the channel", 60)
+    until((bus / "U_jobs").exists, "the channel")
     lines = 0
     for _ in range(3):  # the first segment has 4 MiB, the next one 8
         say(bus / "U_jobs", *["x" * 1023] * 5000)
@@ -390,7 +390,7 @@ def test_a_killed_runner_loses_nothing_that_it_had(bus: Mount, stream: Stream, k
     query = keep(stream(bus / "U_jobs", "value STRING", master="true"))
     sent = 0
     for run in range(3):
-        until((bus / "U_jobs").exists, "the channel", 60)
+        until((bus / "U_jobs").exists, "the channel")
         assert run or list((tmp_path / "spool").glob("initial-*")), "where it begins is known before there is a line"
         runner = until(lambda: [int(client["PID"]) for client in bus.clients("U_jobs", role="master")], "its master")[0]
         say(bus / "U_jobs", *(f"line {number}" for number in range(sent, sent + 1000)))
@@ -401,7 +401,7 @@ def test_a_killed_runner_loses_nothing_that_it_had(bus: Mount, stream: Stream, k
         until(lambda: not (bus / "U_jobs").exists(), "the master has gone")
         assert query.query is not None
         with contextlib.suppress(StreamingQueryException):
-            until(lambda: query.query and query.query.exception(), "the query fails", 60)
+            until(lambda: query.query and query.query.exception(), "the query fails")
         query.start(stream(bus / "U_jobs", "value STRING", master="true"))
     query.wait_for(sent)
     assert query.values == [f"line {number}" for number in range(sent)]
@@ -438,7 +438,7 @@ def test_a_slow_query_loses_nothing_and_its_writers_do_not_wait(mounting: Mounti
 
     query = Slow(tmp_path).start(stream(bus / "U_jobs", "value STRING", master="true"))
     try:
-        until((bus / "U_jobs").exists, "the channel", 60)
+        until((bus / "U_jobs").exists, "the channel")
         for number in range(300):  # three times what the bus holds, one by one
             say(bus / "U_jobs", f"line {number}")
         goes_on.set()
