@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from futebus.spark import joined
 from futebus.spark.compat import HAS_LIMITS
 from futebus.spark.format import named
 from futebus.spark.source.partitions import cut
@@ -124,6 +125,35 @@ def test_what_is_echoed_comes_with_all_columns(bus: Mount, stream: Stream, keep:
         ("wörld", "B_log", 1, None),
     ]
     assert abs(rows[0].timestamp.timestamp() - (bus / "B_log").stat().st_mtime) < 60
+
+
+@pytest.mark.parametrize("trigger", [{}, {"processingTime": "1 second"}], ids=["at once", "each second"])
+def test_a_query_says_when_it_has_joined(bus: Mount, stream: Stream, place: Path, trigger: dict[str, str]) -> None:
+    """What is said before that is lost, and what is said then is not."""
+    rows: list[Row] = []
+
+    def keep_them(batch: DataFrame, number: int) -> None:
+        rows.extend(batch.collect())
+
+    writer = stream(bus.touch("B_log"), "value STRING").writeStream.foreachBatch(keep_them)
+    query = (
+        writer.option("checkpointLocation", str(place / "checkpoint"))
+        .trigger(**trigger or {"processingTime": "0 seconds"})
+        .start()
+    )
+    try:
+        joined(query)
+        say(bus / "B_log", "first")
+        until(lambda: rows or query.exception(), "it comes")
+        assert [row.value for row in rows] == ["first"]
+    finally:
+        query.stop()
+
+
+def test_a_query_that_cannot_join_says_why(stream: Stream, tmp_path: Path) -> None:
+    query = stream("/nowhere/B_log").writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(StreamingQueryException, match="there is no directory /nowhere"):
+        joined(query)
 
 
 def test_only_the_columns_that_are_wanted_and_lines_as_bytes(bus: Mount, stream: Stream, keep: Keep) -> None:
