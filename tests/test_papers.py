@@ -94,27 +94,29 @@ def play(bus: Mount, place: Path, start: Start, transcript: str) -> None:
         text = text.replace("/mnt/bus", str(bus.path))
         shell = shells[column]
         if text == "^C" or text.startswith("$ "):
-            before = len(bus.clients())
+            channel = text.rpartition("/")[2]
+            before = len(bus.clients(channel))
             shell.type(text.removeprefix("$ "))
-            settle(bus, text, before)
+            settle(bus, text, channel, before)
         else:
             shell.expect(text)
     assert [shell.rest for shell in shells] == [[], []], "nothing else is shown"
 
 
-def settle(bus: Mount, command: str, before: int) -> None:
+def settle(bus: Mount, command: str, channel: str, before: int) -> None:
     """Waits for what somebody at a keyboard sees before he goes on: that a reader listens, a recorder records.
 
     Args:
         bus: the bus.
         command: what was typed.
-        before: how many clients there were.
+        channel: what it ends in.
+        before: how many clients that had.
     """
     if command.startswith("$ cat "):
         # `cat <&3 &` reads what the shell has open.
         until(lambda: bus.clients(waits="read"), "cat waits")
     elif command.startswith("$ exec 3<>"):
-        until(lambda: len(bus.clients()) > before, "it is open")
+        until(lambda: len(bus.clients(channel)) > before, "it is open")
     elif command.startswith("$ futebus-record -q /"):
         until(lambda: bus.clients(role="master"), "it records")
 
