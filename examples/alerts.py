@@ -19,6 +19,7 @@ It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of fut
 
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -84,6 +85,8 @@ with tempfile.TemporaryDirectory() as state:
         .start(f"{bus}/B_alerts")
     )
     try:
+        while query.isActive:  # awaitTermination, interrupted by Ctrl-C, prints pages
+            time.sleep(0.5)
         query.awaitTermination()
     except KeyboardInterrupt:
         query.stop()

@@ -11,6 +11,7 @@ It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of fut
 
 import sys
 import tempfile
+import time
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
@@ -33,6 +34,8 @@ with tempfile.TemporaryDirectory() as spool:
 
     query = counts.writeStream.outputMode("complete").format("console").start()
     try:
+        while query.isActive:  # awaitTermination, interrupted by Ctrl-C, prints pages
+            time.sleep(0.5)
         query.awaitTermination()
     except KeyboardInterrupt:
         query.stop()
