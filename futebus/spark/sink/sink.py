@@ -205,7 +205,7 @@ def target(schema: StructType, options: Mapping[str, str]) -> Target:
             raise SinkError(f"{channel} takes no addresses: a column `address` is for A channels only")
     check_bus(path)
     found = Target(path, channel, columns, _staging(given))
-    if channel is not None and not has_master(channel):
+    if channel is not None and not has_master(channel) and not (path / channel).exists():
         Outlet(path, channel).close()  # who wants to hear what will come needs a file to open
     return found
 
