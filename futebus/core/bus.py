@@ -340,7 +340,7 @@ class Bus:
             work += effects.work
         try:
             while True:
-                if (channel.broadcast or (channel.behind.tokens and not is_next)) and not client.route.to_master:
+                if (channel.broadcast or (channel.behind and not is_next)) and not client.route.to_master:
                     # What is on its way comes first, also before the writer is told that it has been accepted.
                     return taken, _Outcome.HAS_MORE
                 if taken == len(data):
@@ -378,8 +378,8 @@ class Bus:
 
     def _put_off(self, token: Token, channel: Channel, effects: Effects) -> None:
         """Has a write go on later: in its turn, or when the broadcast that is on its way has reached its end."""
-        if channel.broadcast or channel.behind.tokens:
-            channel.behind.tokens.append(token)
+        if channel.broadcast or channel.behind:
+            channel.behind.append(token)
         else:
             effects.later.append(token)
 
@@ -402,12 +402,13 @@ class Bus:
             self._forget_finished(effects)
             return effects
         if isinstance(what, Behind):
-            what.is_called = False
-            while what.tokens and not what.channel.broadcast:
-                if isinstance(write := self._waiting.get(what.tokens.popleft()), Write):  # or else a signal has ended it
+            channel = what.channel
+            channel.is_calling = False
+            while channel.behind and not channel.broadcast:
+                if isinstance(write := self._waiting.get(channel.behind.popleft()), Write):  # or else a signal has ended it
                     self._go_on_with(write, effects, work, is_next=True)
                     break
-            what.call(effects)
+            channel.call_behind(effects)
             return effects
         write = self._waiting.get(what)
         if isinstance(write, Write):

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from . import address
 from .client import Access, Client, Effects, Owner, Token, Write
@@ -29,25 +30,10 @@ class Broadcast:
         """Which of them is next."""
 
 
-class Behind:
-    """Writes that wait for a broadcast of their channel to reach its end, in their order.
+class Behind(NamedTuple):
+    """The turn of the first of the writes that wait, on a channel, for a broadcast to reach its end."""
 
-    Each has its turn when it comes, and no sooner: to ask all of them each time would take the square of their number.
-    """
-
-    __slots__ = ("channel", "is_called", "tokens")
-
-    def __init__(self, channel: "Channel") -> None:
-        self.channel = channel
-        self.tokens: deque[Token] = deque()
-        self.is_called = False
-        """Whether the first of them is about to have its turn."""
-
-    def call(self, effects: Effects) -> None:
-        """Has the first of them go on, if there is one and nothing is in its way."""
-        if self.tokens and not self.is_called and not self.channel.broadcast:
-            self.is_called = True
-            effects.later.append(self)
+    channel: "Channel"
 
 
 class Channel:
@@ -84,7 +70,11 @@ class Channel:
         """The polled slaves that write: who must be told when the master's rlist gets a free place."""
         self.broadcast: Broadcast | None = None
         """What has not reached all of its readers yet."""
-        self.behind = Behind(self)
+        self.behind: deque[Token] = deque()
+        """Writes that wait for that, in their order. Each is called when it is its turn, and no sooner: to ask all of them each
+        time would take the square of their number."""
+        self.is_calling = False
+        """Whether the first of them is about to have its turn."""
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
         self.copies = self.dropped = self.lost = 0
         self._last_id = 0
@@ -245,9 +235,15 @@ class Channel:
             if end >= len(broadcast.readers):
                 self.broadcast = None
             self._deliver_to_all(there, broadcast.sender, broadcast.run, effects)
-            self.behind.call(effects)
+            self.call_behind(effects)
             if not to_its_end:
                 break
+
+    def call_behind(self, effects: Effects) -> None:
+        """Has the first of those who wait for a broadcast go on, if there is one and nothing is in its way."""
+        if self.behind and not self.is_calling and not self.broadcast:
+            self.is_calling = True
+            effects.later.append(Behind(self))
 
     def _send_to_master(self, sender: Client, run: Run, effects: Effects, is_next: bool) -> int:
         """A slave's messages, as many as the master has places for."""

@@ -1,5 +1,8 @@
 """A broadcast to more readers than one step can serve: the same as one to few."""
 
+import gc
+import weakref
+
 import pytest
 
 from futebus.core import channel as channels
@@ -220,3 +223,19 @@ def test_those_who_wait_for_a_broadcast_may_give_up_or_close() -> None:
     assert dict(crowd.finished) == {"w0": 2, "w4": 2}
     assert crowd.has(crowd.readers[0]) == [b"0\n", b"4\n"]
     assert crowd.bus.waiting == 0
+
+
+def test_a_channel_that_has_gone_costs_nothing_more() -> None:
+    """Names that are used once are many, and would else wait for the garbage collector."""
+    crowd = Crowd(b".U_x")
+    channel = weakref.ref(crowd.channel)
+    crowd.write(crowd.writer, b"hello\n", "w")
+    crowd.finish()
+    gc.disable()
+    try:
+        for client in (crowd.writer, *crowd.readers):
+            crowd.keep(crowd.bus.close(client, 0))
+        del crowd, client
+        assert channel() is None
+    finally:
+        gc.enable()
