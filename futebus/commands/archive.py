@@ -140,12 +140,9 @@ def main(arguments: list[str] | None = None) -> int:
         command.error(str(error))
     if not _has_java():
         return fail("futebus-archive", NEEDED)
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        os.environ.setdefault(name, sys.executable)
-
     import pyspark
 
-    from ..spark.compat import HAS_LIMITS
+    from ..spark.compat import HAS_LIMITS  # (with which Spark is told of this interpreter)
 
     if not HAS_LIMITS:
         return fail("futebus-archive", f"it needs Spark 4.2 or newer, and this is {pyspark.__version__}")

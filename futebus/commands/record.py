@@ -9,6 +9,7 @@ from typing import Any
 
 import futebus
 from futebus.commands.arguments import FAILED, OK, Parser, checked, fail
+from futebus.core.kinds import has_master
 from futebus.core.quantities import UNITS, octal, seconds, size
 from futebus.core.text import printable
 
@@ -178,14 +179,15 @@ def _show(given: dict[str, Any]) -> int:
 
 def _record(given: dict[str, Any]) -> int:
     from futebus.host.service import ServiceManager
-    from futebus.recorder.channel import ChannelError
+    from futebus.recorder.channel import ChannelError, check_channel
     from futebus.recorder.holder import Holder, RecordError
     from futebus.recorder.recording import Recording
     from futebus.spool import OWN_MODE
     from futebus.spool.layout import SEGMENT_BYTES
 
     channel, spool = (path.absolute() for path in given["paths"])
-    if "master" in given and channel.name[:1] in ("A", "B"):
+    check_channel(channel, is_master=False)
+    if "master" in given and not has_master(channel.name):
         raise ChannelError(f"{channel}: only U and S channels have a master, and slaves")
     keep_bytes = given.get("keep_bytes")
     segment_bytes = (
@@ -194,7 +196,7 @@ def _record(given: dict[str, Any]) -> int:
     recording = Recording(
         channel=channel,
         spool=spool,
-        is_master=given.get("master", channel.name[:1] in ("U", "S")),
+        is_master=given.get("master", has_master(channel.name)),
         mode=given.get("mode"),
         segment_bytes=given.get("segment_bytes", segment_bytes),
         keep_bytes=keep_bytes,

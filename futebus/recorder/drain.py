@@ -16,6 +16,7 @@ from pathlib import Path
 from ..client.inquire import inquire
 from ..core.kinds import has_master
 from ..spool import SpoolWriter
+from ..spool.layout import READ_BYTES
 from .channel import RETRY_SECONDS, Say, check_channel, join
 
 LOOK_SECONDS = 1.0
@@ -24,8 +25,8 @@ LOOK_SECONDS = 1.0
 GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV)
 """What a read says when the bus has gone. Whatever else it says, the bus goes on, and what it has not handed out waits there."""
 
-READ_MOST, READ_LEAST = 8 << 20, 4096
-"""How many bytes one read asks for, and how few while the bus cannot hand out so much: it may be short of memory."""
+READ_LEAST = 4096
+"""How few bytes one read asks for while the bus cannot hand out as many as usual: it may be short of memory."""
 
 REMOVED_SECONDS = 2.0
 """How often it is asked, while none come, whether somebody has removed the channel."""
@@ -79,7 +80,7 @@ class Drain:
         self._looked = 0.0
         self._must_look = False
         self._has_said_removed = False
-        self._most = READ_MOST
+        self._most = READ_BYTES
 
     def stop(self) -> None:
         """Makes `run` return soon. May be called from a signal handler or another thread, and after `close`."""
@@ -161,6 +162,8 @@ class Drain:
                 continue
             try:
                 size = self._read(descriptor)
+                if size is None:
+                    break
             except BlockingIOError:
                 self.is_idle = True
                 again = self._on_lines()
@@ -188,29 +191,37 @@ class Drain:
                 self._look(descriptor)
         return True
 
-    def _read(self, descriptor: int) -> int:
-        """One read of the channel into the spool. As long as the bus is there and cannot answer, it is asked again."""
+    def _read(self, descriptor: int) -> int | None:
+        """One read of the channel into the spool. As long as the bus is there and cannot answer, it is asked again.
+
+        Returns:
+            The number of bytes; None if it is to stop.
+        """
         pause, longest = RETRY_SECONDS
-        has_said = False
-        while True:
+        over = ""
+        """What is said when the bus can answer, if anything is."""
+        while not self._is_stopping:
             try:
                 size = self.spool.read_from(descriptor, most=self._most)
-            except BlockingIOError:
-                raise
             except OSError as error:
-                if error.filename is not None or error.errno in GONE or self._is_stopping:
+                if error.filename is not None or error.errno in GONE:
                     raise
-                if not has_said:
-                    has_said = True
+                if error.errno == errno.EAGAIN:
+                    if over:
+                        self._say(over)
+                    raise
+                if not over:
+                    over = f"{self.channel}: it can be read again"
                     self._say(f"{self.channel}: it cannot be read ({error.strerror}); what waits there is not lost; trying again")
                 self._most = max(self._most // 8, READ_LEAST)
                 self._wait(pause)
                 pause = min(pause * 1.5, longest)
                 continue
-            if has_said:
-                self._say(f"{self.channel}: it can be read again")
-            self._most = min(self._most * 2, READ_MOST)
+            if over:
+                self._say(over)
+            self._most = min(self._most * 2, READ_BYTES)
             return size
+        return None
 
     def _wait_for_room(self, error: OSError) -> None:
         waits = "its writers wait" if self._is_master else "the bus keeps the newest lines and drops the others"

@@ -33,6 +33,10 @@ def cut_connection(mountpoint: Path) -> None:
     """Cuts the connection of a mount that is there, and leaves the mount."""
     device = device_of(mountpoint)
     assert device
+    _cut(mountpoint, device)
+
+
+def _cut(mountpoint: Path, device: str) -> None:
     abort_connection(device.split(":")[1], lambda: device_of(mountpoint) == device)
 
 
@@ -41,7 +45,7 @@ def abort(mountpoint: Path) -> None:
     device = device_of(mountpoint)
     if device is None:
         return
-    abort_connection(device.split(":")[1], lambda: device_of(mountpoint) == device)
+    _cut(mountpoint, device)
     subprocess.run(["umount", "-l", str(mountpoint)], check=False, stderr=subprocess.DEVNULL)
 
 

@@ -352,8 +352,8 @@ class Watch:
             return suspect.is_stuck(self._family, now)
         if self._suspects.pop(task, None):
             self._note(now, f"{task} ({stat.name}) is in another wait")
-        patience = self._patience(task)
-        self._note(now, f"{task} ({stat.name}) in D, patience {patience}: {' < '.join(stack_of(task)[:4])}")
+        patience = self._patience(task, stack := stack_of(task))
+        self._note(now, f"{task} ({stat.name}) in D, patience {patience}: {' < '.join(stack[:4])}")
         if patience:
             daemons = {pid: self._family[pid].ticks for pid in self._daemons()}
             patience = patience if daemons else DOUBT_PATIENCE
@@ -364,9 +364,8 @@ class Watch:
         """Remembers what was seen, for `describe`."""
         self._notes.append((now, words))
 
-    def _patience(self, task: str) -> float:
-        """How long a task that is in state D may be so; 0 if it is nothing of FUSE."""
-        stack = stack_of(task)
+    def _patience(self, task: str, stack: list[str]) -> float:
+        """How long a task that is in state D in this stack may be so; 0 if it is nothing of FUSE."""
         pid = int(task.partition("/")[0])
         if inside_fuse(stack):
             return PATIENCE

@@ -384,3 +384,18 @@ def test_a_bus_that_cannot_answer_for_a_while_loses_nothing(place: Path, mountin
     os.close(writer)
     assert sum("cannot be read" in words for words in drain.words) == 1
     assert not any("has gone" in words for words in drain.words)
+
+
+def test_one_that_is_ended_while_the_bus_cannot_answer_does_not_say_that_it_has_gone(
+    place: Path, mounting: Mounting, draining: Draining
+) -> None:
+    switches = place / "switches"
+    switches.mkdir()
+    bus = mounting(command=[sys.executable, "-m", "tests.torture.sick", str(switches)])
+    bus.expects_errors = True
+    drain = draining(bus / "U_jobs", is_master=True).wait_until_joined()
+    (switches / "Calls.read").touch()
+    (bus / "U_jobs").write_bytes(b"one\n")
+    drain.wait_for("it cannot be read (Input/output error)")
+    drain.end()
+    assert not any("has gone" in words for words in drain.words)
