@@ -29,13 +29,18 @@ class Turns:
     Args:
         is_waited_for: tells whether there are requests.
         hurry: is told whether something has been put off, when that changes.
+        clock: tells the time, in seconds.
     """
 
     def __init__(
-        self, is_waited_for: Callable[[], bool] = lambda: False, hurry: Callable[[bool], object] = lambda is_hurried: None
+        self,
+        is_waited_for: Callable[[], bool] = lambda: False,
+        hurry: Callable[[bool], object] = lambda is_hurried: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._is_waited_for = is_waited_for
         self._hurry = hurry
+        self._clock = clock
         self._steps: dict[Hashable, deque[Step]] = {}
         """By whose they are; who is first has his turn next."""
         self._idle = trio.lowlevel.ParkingLot()
@@ -88,16 +93,16 @@ class Turns:
                 self._hurry(False)
                 owed = 0.0
                 await self._idle.park()
-            now = time.monotonic()
+            now = self._clock()
             # Requests come in runs of some milliseconds. After such a run, several short steps are due.
             while self._steps and owed <= 0:
                 self.take()
-                before, now = now, time.monotonic()
+                before, now = now, self._clock()
                 owed += REQUESTS_SHARE * (now - before)
             await trio.lowlevel.checkpoint()
-            while (is_waited_for := self._is_waited_for()) and time.monotonic() - now < owed:
+            while (is_waited_for := self._is_waited_for()) and self._clock() - now < owed:
                 await trio.lowlevel.checkpoint()
-            owed = owed - (time.monotonic() - now) if is_waited_for else 0.0
+            owed = owed - (self._clock() - now) if is_waited_for else 0.0
 
 
 class Insisted:

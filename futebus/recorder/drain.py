@@ -32,6 +32,11 @@ REMOVED_SECONDS = 2.0
 """How often it is asked, while none come, whether somebody has removed the channel."""
 
 
+def while_full(is_master: bool) -> str:
+    """What happens, in words, to the lines of a channel that is open while the disk has no room for them."""
+    return "its writers wait" if is_master else "the bus keeps the newest lines and drops the others"
+
+
 class Drain:
     """One channel on its way into one spool.
 
@@ -224,8 +229,7 @@ class Drain:
         return None
 
     def _wait_for_room(self, error: OSError) -> None:
-        waits = "its writers wait" if self._is_master else "the bus keeps the newest lines and drops the others"
-        self._say(f"{self.spool.path}: {error.strerror}; {waits} until there is room")
+        self._say(f"{self.spool.path}: {error.strerror}; {while_full(self._is_master)} until there is room")
         pause, longest = RETRY_SECONDS
         while self._wait(pause):
             try:

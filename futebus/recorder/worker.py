@@ -12,7 +12,7 @@ from types import FrameType
 
 from ..spool import SpoolLock, SpoolWriter
 from .channel import RETRY_SECONDS, Say
-from .drain import Drain
+from .drain import Drain, while_full
 from .recording import Held, Recording
 from .upkeep import Upkeep
 
@@ -27,7 +27,13 @@ FINISH = b"F"
 
 
 def open_spool(
-    recording: Recording, lock: SpoolLock, *, is_continued: bool, say: Say, wait: Callable[[float], bool]
+    recording: Recording,
+    lock: SpoolLock,
+    *,
+    is_continued: bool,
+    say: Say,
+    wait: Callable[[float], bool],
+    meanwhile: str = "waiting",
 ) -> SpoolWriter | None:
     """Opens the spool as soon as the disk has room for it.
 
@@ -37,6 +43,7 @@ def open_spool(
         is_continued: as for `SpoolWriter`.
         say: is told that the disk is full.
         wait: waits for so many seconds, and tells whether to go on.
+        meanwhile: what happens until there is room, in words.
 
     Returns:
         The spool; None if `wait` gave up.
@@ -60,7 +67,7 @@ def open_spool(
                 raise
             if not has_said:
                 has_said = True
-                say(f"{recording.spool}: {error.strerror}; waiting until there is room")
+                say(f"{recording.spool}: {error.strerror}; {meanwhile} until there is room")
         if not wait(pause):
             return None
         pause = min(pause * 1.5, longest)
@@ -131,6 +138,7 @@ class Worker:
             is_continued=True,
             say=self._say,
             wait=lambda seconds: not self._told.wait(seconds),
+            meanwhile=while_full(self._recording.is_master),
         )
         if spool is None:
             return DONE

@@ -1,27 +1,38 @@
 """What is put off, and the requests that come meanwhile."""
 
-import itertools
-import time
 from collections.abc import Callable
 
+import pytest
 import trio
 
 from futebus.fuse.turns import REQUESTS_SHARE, Step, Turns
 
 
 class Kernel:
-    """Requests that come from somewhere, one of which is served whenever the event loop has a turn."""
+    """Requests that come from somewhere, one of which is served whenever the event loop has a turn, in a time of its own."""
 
-    def __init__(self, requests: int) -> None:
+    def __init__(self, requests: int, seconds: float = 0.001) -> None:
         self.requests = requests
+        self.seconds = seconds
+        """How long one takes."""
         self.hurried: list[bool] = []
+        self.time = 0.0
+
+    def clock(self) -> float:
+        return self.time
+
+    def busy(self, seconds: float) -> None:
+        """Something else is done for so long."""
+        self.time += seconds
 
     def is_waited_for(self) -> bool:
         return self.requests > 0
 
     async def serve(self) -> None:
         while True:
-            self.requests -= self.requests > 0
+            if self.requests > 0:
+                self.requests -= 1
+                self.time += self.seconds
             await trio.lowlevel.checkpoint()
 
 
@@ -40,20 +51,14 @@ def run(turns: Turns, kernel: Kernel, is_done: Callable[[], bool]) -> None:
     trio.run(all_of_it)
 
 
-def busy(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
-
-
 def test_requests_that_wait_are_all_served_before_the_next_step_if_they_are_quick() -> None:
     kernel = Kernel(requests=100)
-    turns = Turns(kernel.is_waited_for, kernel.hurried.append)
+    turns = Turns(kernel.is_waited_for, kernel.hurried.append, kernel.clock)
     left: list[int] = []
 
     def step() -> bool:
         left.append(kernel.requests)
-        busy(0.5 if len(left) == 1 else 0.0)  # two seconds for 100 requests
+        kernel.busy(0.5 if len(left) == 1 else 0.0)  # two seconds for 100 requests
         return len(left) < 3
 
     turns.put(step)
@@ -62,25 +67,27 @@ def test_requests_that_wait_are_all_served_before_the_next_step_if_they_are_quic
     assert left[1:] == [0, 0]
 
 
-def test_requests_without_end_do_not_stop_what_is_put_off() -> None:
-    kernel = Kernel(requests=1 << 60)
-    turns = Turns(kernel.is_waited_for, kernel.hurried.append)
+@pytest.mark.parametrize("seconds", [0.001, 0.03, 0.2])
+def test_requests_without_end_do_not_stop_what_is_put_off(seconds: float) -> None:
+    kernel = Kernel(requests=1 << 60, seconds=seconds)
+    turns = Turns(kernel.is_waited_for, kernel.hurried.append, kernel.clock)
     begun: list[float] = []
 
     def step() -> bool:
-        begun.append(time.monotonic())
-        busy(0.01)
-        return len(begun) < 5
+        begun.append(kernel.time)
+        kernel.busy(0.01)
+        return len(begun) < 50
 
     turns.put(step)
-    run(turns, kernel, lambda: len(begun) == 5)
-    # What one request has taken too long is made up for.
-    assert all(after - before >= 0.9 * 0.01 * (1 + REQUESTS_SHARE) for before, after in itertools.pairwise(begun))
+    run(turns, kernel, lambda: len(begun) == 50)
+    # Both have their share, as exactly as whole requests (one or two between two looks) and whole steps can be shared out.
+    for count, time in enumerate(begun):
+        assert abs(time - begun[0] - count * 0.01 * (1 + REQUESTS_SHARE)) <= 2 * seconds + 0.01 * (1 + REQUESTS_SHARE)
 
 
 def test_nobody_lingers_for_requests_while_something_is_put_off() -> None:
     kernel = Kernel(requests=0)
-    turns = Turns(kernel.is_waited_for, kernel.hurried.append)
+    turns = Turns(kernel.is_waited_for, kernel.hurried.append, kernel.clock)
     run(turns, kernel, lambda: kernel.hurried == [False])
     steps = [True, True, False]
     turns.put(lambda: steps.pop(0))
