@@ -2,8 +2,6 @@
 
 import os
 import re
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,21 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from .helpers.mounts import Mount, bash
+from .helpers.papers import TREE, Shell, blocks
 from .helpers.programs import Start
-from .helpers.recorders import parent_of
 from .helpers.waiting import DEADLINE, until
 
-TREE = Path(__file__).parents[1]
 README = (TREE / "README.md").read_text()
-
-VARIES = {"up 1 hour, 6 minutes": r"up \d+ \w+(, \d+ \w+)*"}
-"""Lines of output that are never the same, and what they look like."""
-
-
-def blocks(language: str, text: str = README) -> list[str]:
-    """The blocks of a language in a page."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return [block for language_of, block in found if language_of == language]
 
 
 class Row(NamedTuple):
@@ -43,53 +31,9 @@ def rows(transcript: str) -> Iterator[Row]:
                 yield Row(column, text.strip())
 
 
-class Shell:
-    """A shell that somebody types into."""
-
-    def __init__(self, start: Start, place: Path, number: int, environment: dict[str, str]) -> None:
-        self._shown = place / f"shell{number}"
-        with self._shown.open("w") as shown:
-            self._process = start("bash", cwd=place, stdout=shown, stderr=subprocess.STDOUT, env=environment)
-        self._seen = 0
-
-    def type(self, words: str) -> None:
-        """A command, or Ctrl-C."""
-        assert self._process.stdin
-        if words == "^C":
-            for pid in self._children():
-                os.kill(pid, signal.SIGINT)
-            return
-        self._process.stdin.write(f"{words}\n")
-        self._process.stdin.flush()
-
-    def _children(self) -> list[int]:
-        entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-        return [int(entry.name) for entry in entries if parent_of(entry) == self._process.pid]
-
-    def expect(self, line: str) -> None:
-        """The next line that it shows."""
-        pattern = VARIES.get(line, re.escape(line))
-
-        def is_there() -> bool:
-            shown = self._shown.read_text().split("\n")[:-1]
-            if len(shown) <= self._seen:
-                return False
-            assert re.fullmatch(pattern, shown[self._seen]), f"{shown[self._seen]!r} where {line!r} is promised"
-            return True
-
-        until(is_there, f"it shows {line!r}")
-        self._seen += 1
-
-    @property
-    def rest(self) -> list[str]:
-        """What it has shown besides."""
-        return self._shown.read_text().split("\n")[self._seen : -1]
-
-
 def play(bus: Mount, place: Path, start: Start, transcript: str) -> None:
     """Types a transcript, and compares each line of output."""
-    environment = {**os.environ, "LC_ALL": "C", "HOME": str(place), "PATH": f"{TREE}/.venv/bin:{os.environ['PATH']}"}
-    shells = [Shell(start, place, number, environment) for number in range(2)]
+    shells = [Shell(start, place, f"shell{number}") for number in range(2)]
     for column, text in rows(transcript):
         text = text.replace("/mnt/bus", str(bus.path))
         shell = shells[column]
@@ -122,7 +66,7 @@ def settle(bus: Mount, command: str, channel: str, before: int) -> None:
 
 
 def test_transcripts(bus: Mount, place: Path, start: Start) -> None:
-    transcripts = [block for block in blocks("") if "|" in block and "$ " in block]
+    transcripts = [block for block in blocks(README, "") if "|" in block and "$ " in block]
     assert len(transcripts) == 2
     for number, transcript in enumerate(transcripts):
         directory = place / f"transcript{number}"
@@ -131,7 +75,7 @@ def test_transcripts(bus: Mount, place: Path, start: Start) -> None:
 
 
 def test_the_service(bus: Mount, start: Start, place: Path) -> None:
-    service, client = (block.replace("/mnt/bus", str(bus.path)) for block in blocks("bash")[:2])
+    service, client = (block.replace("/mnt/bus", str(bus.path)) for block in blocks(README, "bash")[:2])
     assert ".S_upper" in service
     start("bash", "-c", service)
     until((bus / "S_upper").exists, "it serves")
@@ -139,7 +83,7 @@ def test_the_service(bus: Mount, start: Start, place: Path) -> None:
 
 
 def test_the_collector(bus: Mount, start: Start, place: Path) -> None:
-    collector, reporter = (block.replace("/mnt/bus", str(bus.path)) for block in blocks("bash")[2:4])
+    collector, reporter = (block.replace("/mnt/bus", str(bus.path)) for block in blocks(README, "bash")[2:4])
     start("bash", "-c", collector, cwd=place)
     until((bus / "U_jobs").exists, "it collects")
     assert bash(reporter).returncode == 0
@@ -147,7 +91,7 @@ def test_the_collector(bus: Mount, start: Start, place: Path) -> None:
 
 
 def test_the_program_that_polls(bus: Mount, start: Start) -> None:
-    [program] = blocks("python")[:1]
+    [program] = blocks(README, "python")[:1]
     other = os.open(bus / "A_chat", os.O_RDWR | os.O_CREAT)
     process = start(TREE / ".venv" / "bin" / "python", "-c", program.replace("/mnt/bus", str(bus.path)).replace("5000", "1000"))
     assert os.read(other, 100) == b"{2}anybody here?\n"

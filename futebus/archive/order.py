@@ -23,6 +23,9 @@ from .storage import ArchiveError
 STOP_SECONDS = 3.0
 """How long a running batch may take to its end when it is time to stop. Then it is given up, and comes again."""
 
+ANY = "(?s).*"
+"""The pattern that all names match."""
+
 FAILURES = (ArchiveError, QueryError, SpoolError, ChannelError, PySparkException, Py4JError, OSError)
 
 

@@ -38,7 +38,8 @@ from .archive import HIDDEN, Archive, Position
 from .compaction import SCHEMA, Compaction
 from .keeping import KeptQuery
 from .names import fitting, unfit
-from .order import FAILURES, LOG, STOP_SECONDS, Order, session
+from .order import ANY, FAILURES, LOG, STOP_SECONDS, Order, session
+from .place import check_master
 from .storage import ArchiveError
 from .terminal import Terminal
 
@@ -106,8 +107,11 @@ class Archiving:
         """
         with self._locked():
             try:
+                check_master(self._order.master)
                 self._check_spools()
                 self._drain()
+                if self._order.is_once and self._order.bus is not None and not self._drained and not self._recorded():
+                    raise ArchiveError(f"no channel of {self._order.bus} matches {self._order.pattern!r}")
                 if self._found is not None:
                     # Channels do not wait for Spark to start.
                     threading.Thread(target=self._drain_more, daemon=True).start()
@@ -151,6 +155,12 @@ class Archiving:
                 if not directory.exists():
                     raise ArchiveError(f"{directory} is no spool yet: futebus-record {channel} {directory} fills it")
                 Spool(directory)
+            if not self._order.channels and not self._recorded():
+                what = "no spool" if self._order.pattern == ANY else f"no spool of a channel that matches {self._order.pattern!r}"
+                if self._order.is_once:
+                    # Who asks again and again, cron for example, would never know that nothing gets archived.
+                    raise ArchiveError(f"there is {what} in {self._order.spools}")
+                self._terminal.say(f"there is {what} in {self._order.spools} yet; waiting for one")
 
     def _drain_more(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):

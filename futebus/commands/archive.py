@@ -180,7 +180,7 @@ def _order(given: argparse.Namespace) -> "Order":
         _Wrong: they cannot be meant.
     """
     from ..archive.names import unfit
-    from ..archive.order import Order
+    from ..archive.order import ANY, Order
     from ..host.mounted import is_bus
     from ..recorder.channel import ChannelError, check_channel
 
@@ -205,7 +205,7 @@ def _order(given: argparse.Namespace) -> "Order":
             )
         bus = Path(names[0]).absolute() if names else None
     elif given.external and not names:
-        pattern = "(?s).*"
+        pattern = ANY
     elif not names:
         raise _Wrong("channels and a directory, please, and not one name")
     else:

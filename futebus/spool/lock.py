@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import OWN_MODE, Directory
-from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, Identity, NotASpool, SpoolInUse, read_identity
+from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, Identity, NotASpool, SpoolInUse, read_identity, segment_firsts
 
 
 class SpoolLock:
@@ -22,7 +22,7 @@ class SpoolLock:
         mode: the permissions of the directory, if it is made. Files have the same, but cannot be executed.
 
     Raises:
-        ForeignSpool: it is the spool of another channel.
+        ForeignSpool: it is the spool of another channel, and has had lines.
         NotASpool: the directory has something else in it, or others can write to it.
         SpoolInUse: somebody else writes it.
         OSError: as the system says, `ENOSPC` among others.
@@ -73,9 +73,26 @@ class SpoolLock:
 
     def _identify(self) -> Identity:
         self.directory.remove(IDENTITY + ".new")
-        if not self.directory.has(IDENTITY):
+        # Whoever has mistyped the channel's name should not have spoiled the spool for the right one by that.
+        if not self.directory.has(IDENTITY) or self._is_untouched(read_identity(self.path, self.directory.descriptor)):
             self.directory.replace(IDENTITY, Identity(FORMAT, str(uuid.uuid4()), self.channel).encoded())
         return self.read_again()
+
+    def _is_untouched(self, identity: Identity) -> bool:
+        """Whether it is another channel's, and nothing that this has ever said is known here."""
+        if identity.channel == self.channel or identity.least or identity.lost:
+            return False
+        firsts = segment_firsts(self.path, self.directory.descriptor)
+        if firsts != [0]:
+            return not firsts
+        name = f"{0:020d}.lines"
+        if not self.directory.has(name):
+            return False
+        descriptor = self.directory.open(name)
+        try:
+            return os.pread(descriptor, 1, 0) in (b"", b"\0")
+        finally:
+            os.close(descriptor)
 
     def read_again(self) -> Identity:
         """What the spool says of itself now: another process with this lock may have noted something."""

@@ -351,11 +351,36 @@ def test_what_cannot_be_done(
     assert failure(["--slave", str(bus / "U_x"), root], capsys).startswith(f"{bus / 'U_x'} has no master; without --slave")
     said = failure(["--external", "--spools", str(place), "B_log", root], capsys)
     assert said.startswith(f"{place / 'B_log'} is no spool yet: futebus-record ")
+    spools = place / "spools"
+    spools.mkdir()
+    external = ["--external", "--spools", str(spools), root]
+    assert failure(["--once", *external], capsys) == f"there is no spool in {spools}"
+    said = failure(["--once", "--pattern", "B_.*", *external], capsys)
+    assert said == f"there is no spool of a channel that matches 'B_.*' in {spools}"
+    said = failure(["--once", "--pattern", "B_lgo", str(bus.path), root], capsys)
+    assert said == f"no channel of {bus.path} matches 'B_lgo'"
     (place / "file").touch()
     assert str(place / "file") in failure([str(bus / "B_log"), str(place / "file")], capsys)
     monkeypatch.setenv("PATH", str(place))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert failure([str(bus / "B_log"), root], capsys) == archive.NEEDED
+
+
+@pytest.mark.parametrize(
+    ("master", "words"),
+    [
+        ("spark://nowhere.invalid:7077", r"no Spark is there \(nowhere\.invalid:7077: .+\)"),
+        ("spark://127.0.0.1:1,[::1]:1", r"no Spark is there \(127\.0\.0\.1:1: Connection refused; \[::1\]:1: .+\)"),
+        ("spark://somewhere", r"not spark://HOST:PORT"),
+        ("spark://somewhere:0", r"not spark://HOST:PORT"),
+    ],
+)
+def test_a_spark_that_is_not_there(
+    master: str, words: str, place: Path, bus: Mount, capsys: pytest.CaptureFixture[str], handlers: None
+) -> None:
+    said = failure(["--master", master, str(bus / "B_log"), str(place / "archive")], capsys)
+    assert re.fullmatch(f"--master {re.escape(master)}: {words}", said)
+    assert not bus.clients()
 
 
 def test_the_status_is_written_over_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,8 +164,28 @@ def test_what_is_no_spool_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "precious"
 
 
+def test_a_spool_that_never_had_a_line_can_be_another_channels(path: Path) -> None:
+    with small(path, channel="B_typo"):
+        before = Spool(path)
+    with small(path) as spool:
+        spool.append(b"half a line")
+        with pytest.raises(ForeignSpool, match="is not the spool that these offsets belong to"):
+            Spool(path).check(before.id, 0)
+    with pytest.raises(ForeignSpool, match="is the spool of B_x, not of B_y"):
+        small(path, channel="B_y")
+
+
+def test_a_spool_whose_lines_have_been_removed_stays_its_channels(path: Path) -> None:
+    with small(path) as spool:
+        spool.append(numbered(0, 10))
+        assert spool.retain(age=0) == 10
+    with pytest.raises(ForeignSpool):
+        small(path, channel="B_y")
+
+
 def test_a_spool_of_another_channel_or_format_is_left_alone(path: Path) -> None:
-    small(path).close()
+    with small(path) as spool:
+        spool.append(b"one\n")
     with pytest.raises(ForeignSpool, match="is the spool of B_x, not of B_y"):
         small(path, channel="B_y")
     identity = json.loads((path / "spool.json").read_bytes())
