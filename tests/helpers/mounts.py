@@ -130,15 +130,15 @@ class Mount:
         words = self.stat().rpartition("\ninside: ")[2]
         return {what: int(count) for count, _, what in (each.partition(" ") for each in words.strip().split(", "))}
 
-    def wait_for_clients(self, count: int, channel: str, **wanted: str) -> list[Mapping[str, str]]:
-        """Waits until so many clients are as `clients` asks for."""
+    def wait_for_clients(self, count: int, channel: str, deadline: float = DEADLINE, **wanted: str) -> list[Mapping[str, str]]:
+        """Waits until so many clients are as `clients` asks for, for so many seconds at most."""
         found: list[Mapping[str, str]] = []
 
         def are_there() -> bool:
             found[:] = self.clients(channel, **wanted)
             return len(found) == count
 
-        until(are_there, f"{count} clients of {channel} with {wanted}, last seen: {found}")
+        until(are_there, f"{count} clients of {channel} with {wanted}, last seen: {found}", deadline)
         return found
 
     def wait_for_readers(self, count: int, channel: str) -> None:

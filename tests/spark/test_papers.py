@@ -1,0 +1,56 @@
+"""The programs of docs/spark.md, typed as they are printed. Only directories are others."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ..helpers.collectors import Collect
+from ..helpers.mounts import Mounting
+from ..helpers.papers import TREE, Shell, blocks, environment
+from ..helpers.programs import Start
+from ..helpers.waiting import until
+
+SLOW = 200.0
+"""Seconds that a Spark may take to start on a machine that has much to do."""
+
+SMALL = "--master local[2] --driver-memory 512m --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2"
+
+
+@pytest.mark.timeout(600)
+def test_the_programs_of_the_page(mounting: Mounting, place: Path, start: Start, collect: Collect) -> None:
+    bus = mounting(patience=580.0)
+    page = [
+        block.replace("/mnt/bus", str(bus.path)).replace("/var/tmp", str(place))
+        for block in blocks((TREE / "docs" / "spark.md").read_text(), "python")
+    ]
+    first, session, own_format, writing = page
+
+    # What a program begins with, from anywhere, by spark-submit.
+    (place / "program.py").write_text(f"{session}\n{own_format}\nprint('columns:', jobs.columns)\n")
+    submit = f"spark-submit {SMALL} program.py"
+    with (place / "submitted").open("w") as shown:
+        submitted = start("bash", "-c", submit, cwd=place, env=environment(place), stdout=shown, stderr=subprocess.STDOUT)
+
+    # A shell of Spark wants a terminal.
+    shell = Shell(start, place, "shell", "script", "-qfec", f"pyspark {SMALL}", "/dev/null")
+    until(lambda: ">>> " in shell.shown, "it can be typed into", SLOW)
+    for line in (
+        *own_format.splitlines(),
+        "alerts = jobs.selectExpr(\"'here' AS host\", 'value AS reason')",
+        *writing.splitlines(),
+    ):
+        shell.type(line)
+    alerts = collect(bus / "B_alerts")
+    bus.wait_for_clients(1, "U_jobs", deadline=SLOW)
+    (bus / "U_jobs").write_text("job 1\n")
+    until(lambda: alerts.data == b"here: job 1\n", "it is sent", SLOW)
+
+    for line in first.splitlines():
+        shell.type(line)
+    bus.wait_for_clients(1, "B_log", deadline=SLOW)
+    (bus / "B_log").write_text("hello, Spark\n")
+    until(lambda: "|hello, Spark|" in shell.shown, "it is on the console", SLOW)
+
+    assert submitted.wait(SLOW) == 0, (place / "submitted").read_text()
+    assert "columns: ['value', 'channel', 'offset', 'timestamp', 'address']\n" in (place / "submitted").read_text()
