@@ -6,7 +6,7 @@ are computed. If the largest number is far from the mean, a line goes to B_alert
 In four shells:
 
     mkdir -p /tmp/bus; futebus -f /tmp/bus      # a bus, until Ctrl-C
-    python examples/alerts.py /tmp/bus          # this; ready when `ls /tmp/bus` shows U_numbers
+    python examples/alerts.py /tmp/bus          # this; it says when it listens
     cat /tmp/bus/B_alerts
     while sleep 0.1; do echo "disk $((RANDOM % 10))"; done > /tmp/bus/U_numbers
 
@@ -14,7 +14,8 @@ and, in a fifth one, now and then:
 
     echo 'disk 100' > /tmp/bus/U_numbers
 
-It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of futebus.
+It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of futebus. In an environment that is
+activated, spark-submit runs it as well as python does.
 """
 
 import sys
@@ -25,7 +26,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
-import futebus.spark  # noqa: F401 (so that Spark's processes find futebus as this one does)
+import futebus.spark  # (before there is a session: so Spark's processes find futebus as this one does)
 
 LEAST = 10
 """How many numbers it takes to judge one."""
@@ -85,6 +86,8 @@ with tempfile.TemporaryDirectory() as state:
         .start(f"{bus}/B_alerts")
     )
     try:
+        futebus.spark.joined(query)
+        print(f"numbers on {bus}/U_numbers are looked at from now on", flush=True)
         while query.isActive:  # awaitTermination, interrupted by Ctrl-C, prints pages
             time.sleep(0.5)
         query.awaitTermination()

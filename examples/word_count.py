@@ -3,10 +3,11 @@
 In three shells:
 
     mkdir -p /tmp/bus; futebus -f /tmp/bus      # a bus, until Ctrl-C
-    python examples/word_count.py /tmp/bus      # this; ready when `ls /tmp/bus` shows B_words
+    python examples/word_count.py /tmp/bus      # this; it says when it listens
     echo 'to be or not to be' > /tmp/bus/B_words
 
-It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of futebus.
+It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of futebus. In an environment that is
+activated, spark-submit runs it as well as python does.
 """
 
 import sys
@@ -16,7 +17,7 @@ import time
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
-import futebus.spark  # noqa: F401 (so that Spark's processes find futebus as this one does)
+import futebus.spark  # (before there is a session: so Spark's processes find futebus as this one does)
 
 if len(sys.argv) != 2:
     sys.exit("usage: word_count.py BUS, the directory where a bus is mounted")
@@ -34,6 +35,8 @@ with tempfile.TemporaryDirectory() as spool:
 
     query = counts.writeStream.outputMode("complete").format("console").start()
     try:
+        futebus.spark.joined(query)
+        print(f"what is written to {bus}/B_words is counted from now on", flush=True)
         while query.isActive:  # awaitTermination, interrupted by Ctrl-C, prints pages
             time.sleep(0.5)
         query.awaitTermination()
