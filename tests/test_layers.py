@@ -22,7 +22,12 @@ ROOMS = {
 }
 """Which rooms each may import of, beside itself."""
 
-LIBRARIES = {"fuse": {"trio", "pyfuse3"}, "spark": {"pyspark", "pyarrow", "py4j"}, "archive": {"pyspark", "pyarrow", "py4j"}}
+LIBRARIES = {
+    "client": {"trio"},
+    "fuse": {"trio", "pyfuse3"},
+    "spark": {"pyspark", "pyarrow", "py4j"},
+    "archive": {"pyspark", "pyarrow", "py4j"},
+}
 """Which libraries beside Python's own."""
 
 FOREIGN = {"trio", "pyfuse3", "pyspark", "pyarrow", "py4j"}

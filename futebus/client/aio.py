@@ -1,0 +1,90 @@
+"""Channels for programs of asyncio: as `futebus.client`, with `async with`, `async for` and `await`.
+
+Timeouts are those of asyncio, `asyncio.timeout` for example.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
+
+__all__ = [
+    "Collector",
+    "Peer",
+    "Publisher",
+    "Reader",
+    "Service",
+    "Slave",
+    "call",
+    "collect",
+    "connect",
+    "join",
+    "publish",
+    "publisher",
+    "serve",
+    "subscribe",
+]
+
+
+class _Asyncio:
+    def __init__(self) -> None:
+        self._waited: dict[int, set[asyncio.Future[None]]] = {}
+        """Who waits for which descriptor."""
+
+    async def checkpoint(self) -> None:
+        await asyncio.sleep(0)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def until_readable(self, descriptor: int) -> None:
+        loop = asyncio.get_running_loop()
+        await self._until(descriptor, loop.add_reader, loop.remove_reader)
+
+    async def until_writable(self, descriptor: int) -> None:
+        loop = asyncio.get_running_loop()
+        await self._until(descriptor, loop.add_writer, loop.remove_writer)
+
+    async def _until(
+        self,
+        descriptor: int,
+        add: Callable[[int, Callable[[], None]], None],
+        remove: Callable[[int], bool],
+    ) -> None:
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        waiting = self._waited.setdefault(descriptor, set())
+        waiting.add(ready)
+        add(descriptor, tell)
+        try:
+            await ready
+        finally:
+            if ready in waiting:  # or else the descriptor has been closed, and may be another file's
+                remove(descriptor)
+                waiting.discard(ready)
+                if not waiting:
+                    self._waited.pop(descriptor, None)
+
+    def closing(self, descriptor: int) -> None:
+        for ready in self._waited.pop(descriptor, ()):
+            loop = ready.get_loop()
+            loop.remove_reader(descriptor)
+            loop.remove_writer(descriptor)
+            if not ready.done():
+                ready.set_result(None)  # the next call says that it is closed
+
+
+_doors = Doors(_Asyncio())
+
+subscribe = _doors.subscribe
+publisher = _doors.publisher
+publish = _doors.publish
+connect = _doors.connect
+call = _doors.call
+collect = _doors.collect
+serve = _doors.serve
+join = _doors.join

@@ -1,0 +1,486 @@
+"""Channels for programs that wait in the call: the plain way.
+
+The one rule: without a timeout, a call is the system call alone. With one it asks first, with poll(2), which costs two more.
+"""
+
+import contextlib
+import errno
+import os
+import select
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Generic, Self, TypedDict, Unpack, overload
+
+from .channel import RETRY_SECONDS, TRANSIENT, Endpoint, Way, begin_of_line, way_to
+from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, TimedOut
+from .messages import Event, Item, Text, What, address_of, addressed, events, joined, like, texts
+
+Path = str | os.PathLike[str]
+
+
+class _Waiting(Endpoint[Item]):
+    """A channel whose calls wait. It is opened when it is made."""
+
+    def __init__(self, way: Way, cut: object) -> None:
+        super().__init__(way, cut, is_blocking=True)  # type: ignore[arg-type]
+        self._hurried = 0
+        """How many calls, of this thread and others, must not wait for ever."""
+        self._hurrying = threading.Lock()
+        self._open(way.wait)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _open(self, wait: float) -> None:
+        """Opens the channel, and waits so many seconds for that."""
+        end = time.monotonic() + wait
+        pause, longest = RETRY_SECONDS
+        while True:
+            try:
+                return self.open_nowait()
+            except TRANSIENT:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, longest)
+
+    def _open_again(self, end: float | None) -> None:
+        try:
+            self._open(float("inf") if end is None else end - time.monotonic())
+        except TRANSIENT as error:
+            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
+
+    def _poll(self, events: int, end: float | None, what: str) -> None:
+        poller = select.poll()  # select(2) knows no descriptor above 1023
+        poller.register(self.fileno(), events)
+        left = None if end is None else max(end - time.monotonic(), 0)
+        if not poller.poll(None if left is None else left * 1000):
+            raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
+
+    @contextlib.contextmanager
+    def _in_a_hurry(self, end: float | None) -> Iterator[None]:
+        """Has calls fail that would wait. Another thread's, that may wait, are made again when they do."""
+        if end is None:
+            yield
+            return
+        with self._hurrying:
+            self._hurried += 1
+            if self._hurried == 1:
+                os.set_blocking(self.fileno(), False)
+        try:
+            yield
+        finally:
+            with self._hurrying:
+                self._hurried -= 1
+                if not self._hurried and self.is_open:
+                    os.set_blocking(self._file, True)
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def _block(self, end: float | None) -> bytes:
+        """The next lines, as soon as there are some."""
+        while True:
+            try:
+                with self._in_a_hurry(end):
+                    if end is not None:
+                        self._poll(select.POLLIN, end, "nothing has come in time")
+                    return self.read_block_nowait()
+            except BlockingIOError:
+                self._poll(select.POLLIN, end, "nothing has come in time")
+            except (Ended, NoBus):
+                if not self.way.again:
+                    raise
+                self._open_again(end)
+
+    def _next(self, timeout: float | None = None) -> Item:
+        items = self._items
+        if not items:
+            end = None if timeout is None else time.monotonic() + timeout
+            while not items:
+                items.extend(self._cut(self._block(end)))
+        return items.popleft()
+
+    def _each(self) -> Iterator[Item]:
+        items = self._items
+        while True:
+            while items:
+                yield items.popleft()
+            try:
+                items.extend(self._cut(self._block(None)))
+            except Ended:
+                return
+
+    def read_block(self, timeout: float | None = None) -> bytes:
+        r"""The next whole lines as the bus gives them, addresses included, each with its `\n`; as many as there are.
+
+        Args:
+            timeout: how many seconds to wait; None: for ever.
+
+        Raises:
+            TimedOut: nothing has come.
+            Ended: nothing more will come.
+            NoBus: the bus has gone.
+        """
+        return self._block(None if timeout is None else time.monotonic() + timeout)
+
+    # ------------------------------------------------------------------------------------------ sending
+
+    def _send(self, lines: bytes, timeout: float | None) -> int:
+        lines, start = self.begin_sending(lines), 0
+        end = None if timeout is None else time.monotonic() + timeout
+        try:
+            while start < len(lines):
+                try:
+                    with self._in_a_hurry(end):
+                        start = self.send_nowait(lines, start)
+                except BlockingIOError:
+                    self._poll(select.POLLOUT, end, "the master has had no place for it in time")
+                except (NoBus, NoMaster):
+                    if not self.way.again:
+                        raise
+                    start = begin_of_line(lines, start)  # what the bus had of a message has gone with it
+                    self._open_again(end)
+        except TimedOut as error:
+            error.accepted = self.end_sending(lines, start)
+            raise
+        except ClientError as error:  # what the bus had of a message is dropped
+            error.accepted = self.end_sending(lines, begin_of_line(lines, start))
+            raise
+        return self.end_sending(lines, start)
+
+
+class Reader(_Waiting[Text], Generic[Text]):
+    """Somebody who listens to a channel. Iterating gives the messages, and ends with the channel."""
+
+    def read(self, timeout: float | None = None) -> Text:
+        """The next message.
+
+        Args:
+            timeout: how many seconds to wait; None: for ever.
+
+        Raises:
+            TimedOut: none has come.
+            Ended: none will come any more.
+            NoBus: the bus has gone.
+        """
+        return self._next(timeout)
+
+    def __iter__(self) -> Iterator[Text]:
+        return self._each()
+
+
+class Publisher(_Waiting[str]):
+    """Somebody who writes to a channel."""
+
+    def send(self, *messages: str | bytes, timeout: float | None = None) -> int:
+        """Sends messages, in their order.
+
+        Args:
+            messages: one line each.
+            timeout: how many seconds a master who has no place may be waited for; None: for ever.
+
+        Returns:
+            How many were accepted: all of them.
+
+        Raises:
+            TimedOut, NoMaster, NoClient, TooLong, NoBus, ClientError: one was not; `accepted` of the error tells how many were
+                before it.
+            ValueError: one is more than a line. None was sent.
+        """
+        address = address_of(None) if self.way.name[0] == "A" else b""
+        return self._send(joined(messages, address), timeout)
+
+
+class Slave(Reader[Text]):
+    """A slave of a U or S channel: it writes to the master, and hears what the master says."""
+
+    def send(self, *messages: str | bytes, timeout: float | None = None) -> int:
+        """Sends messages to the master, as `Publisher.send` does."""
+        return self._send(joined(messages), timeout)
+
+
+class Collector(Reader[Text]):
+    """The master of a U channel: it gets what anybody writes, and what it says goes to all slaves that read."""
+
+    def send(self, *messages: str | bytes, timeout: float | None = None) -> int:
+        """Sends messages to all slaves, as `Publisher.send` does. It never waits."""
+        return self._send(joined(messages), timeout)
+
+
+class Peer(_Waiting[tuple[int, Text]], Generic[Text]):
+    """Somebody on an A channel. Iterating gives the senders' IDs and their messages."""
+
+    def read(self, timeout: float | None = None) -> tuple[int, Text]:
+        """The next message and who has sent it, as `Reader.read`."""
+        return self._next(timeout)
+
+    def __iter__(self) -> Iterator[tuple[int, Text]]:
+        return self._each()
+
+    def send(self, client: int | None, *messages: str | bytes, timeout: float | None = None) -> int:
+        """Sends messages to one client, or to all others who read.
+
+        Args:
+            client: whose, by its ID; None: everybody's.
+            messages: one line each.
+            timeout: as for `Publisher.send`.
+
+        Raises:
+            NoClient: there is no such client, or it does not read. Otherwise as for `Publisher.send`.
+        """
+        return self._send(joined(messages, address_of(client)), timeout)
+
+
+class Service(_Waiting[Event[Text]], Generic[Text]):
+    """The master of an S channel. Iterating gives the slaves' IDs and what they say."""
+
+    def read(self, timeout: float | None = None) -> tuple[int, Text]:
+        """The next message and the slave who has sent it, as `Reader.read`."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            sender, what, text = self._next(None if end is None else end - time.monotonic())
+            if what is What.SAID:
+                return sender, text
+
+    def __iter__(self) -> Iterator[tuple[int, Text]]:
+        return ((sender, text) for sender, what, text in self._each() if what is What.SAID)
+
+    def events(self) -> Iterator[Event[Text]]:
+        """As iterating, and who opens and closes the channel too."""
+        return self._each()
+
+    def answer(self, client: int, *messages: str | bytes, timeout: float | None = None) -> bool:
+        """Sends messages to one slave.
+
+        Args:
+            client: whose, by its ID.
+            messages: one line each.
+            timeout: as for `Publisher.send`.
+
+        Returns:
+            Whether it got them. If not, it has left, or does not read: nothing that a service can do anything about.
+
+        Raises:
+            TooLong, NoBus, ClientError: one was refused.
+            ValueError: one is more than a line. None was sent.
+        """
+        try:
+            self._send(joined(messages, address_of(client)), timeout)
+        except NoClient:
+            return False
+        return True
+
+    def announce(self, *messages: str | bytes, timeout: float | None = None) -> int:
+        """Sends messages to all slaves that read, as `Publisher.send` does."""
+        return self._send(joined(messages, address_of(None)), timeout)
+
+
+# ---------------------------------------------------------------------------------------------- the ways in
+
+
+class Waits(TypedDict, total=False):
+    """What all of these functions can be told beside."""
+
+    wait: float
+    """How many seconds the bus, the channel or its master may take to be there: 0 at first, `math.inf` for ever."""
+    again: bool
+    """Whether to open the channel again when bus or master have gone and come back. What was said meanwhile is missed."""
+
+
+class Creates(Waits, total=False):
+    """What functions can be told that create channels."""
+
+    mode: int
+    """Exactly the permissions of the channel if it is created; otherwise what the umask leaves of 666."""
+
+
+@overload
+def subscribe(path: Path, kind: type[str] = ..., **how: Unpack[Creates]) -> Reader[str]: ...
+@overload
+def subscribe(path: Path, kind: type[bytes], **how: Unpack[Creates]) -> Reader[bytes]: ...
+def subscribe(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Reader[str] | Reader[bytes]:
+    """Listens to a B channel, which is created if need be, or as a slave to what the master of a U or S channel says to all.
+
+    >>> with subscribe(bus / "B_log") as log, publisher(bus / "B_log") as other:
+    ...     other.send("the disk is nearly full")
+    ...     print(log.read(timeout=5))
+    1
+    the disk is nearly full
+
+    Args:
+        path: the channel.
+        kind: what messages are to be: `str` or `bytes`.
+        how: see `Creates`.
+
+    Raises:
+        ClientError: it cannot be opened: `NoBus`, `NoMaster`, `NotAllowed`, `Refused`.
+        ValueError: it is no channel, or an A channel: see `join`.
+    """
+    way = Way(way_to(path, "USB", "subscribe()"), writes=False, creates=True, **how)
+    return Reader(way, texts(kind))  # type: ignore[type-var]
+
+
+def publisher(path: Path, **how: Unpack[Creates]) -> Publisher:
+    """Opens a channel to write to it: a slave of a U or S channel, or to all on an A or B channel, which it creates if need be.
+
+    >>> with publisher(bus / "B_log") as log:
+    ...     log.send("one", "two", b"three")
+    3
+
+    Args:
+        path: the channel.
+        how: see `Creates`.
+
+    Raises:
+        ClientError, ValueError: as for `subscribe`.
+    """
+    return Publisher(Way(way_to(path, "UASB", "publisher()"), reads=False, creates=True, **how), texts(str))
+
+
+def publish(path: Path, *messages: str | bytes, timeout: float | None = None, **how: Unpack[Creates]) -> int:
+    """Sends messages to a channel, once: as `publisher` does, and `echo` at a shell.
+
+    >>> publish(bus / "B_log", "the disk is nearly full")
+    1
+
+    Args:
+        path: the channel.
+        messages: one line each.
+        timeout: how many seconds a master who has no place may be waited for; None: for ever.
+        how: see `Creates`.
+
+    Returns:
+        How many were accepted: all of them.
+
+    Raises:
+        ClientError, ValueError: as for `subscribe` and `Publisher.send`.
+    """
+    with publisher(path, **how) as out:
+        return out.send(*messages, timeout=timeout)
+
+
+@overload
+def connect(path: Path, kind: type[str] = ..., **how: Unpack[Waits]) -> Slave[str]: ...
+@overload
+def connect(path: Path, kind: type[bytes], **how: Unpack[Waits]) -> Slave[bytes]: ...
+def connect(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Waits]) -> Slave[str] | Slave[bytes]:
+    """Becomes a slave of a U or S channel, who reads and writes.
+
+    Args:
+        path: the channel.
+        kind: what messages are to be: `str` or `bytes`.
+        how: see `Waits`.
+
+    Raises:
+        ClientError, ValueError: as for `subscribe`.
+    """
+    return Slave(Way(way_to(path, "US", "connect()"), **how), texts(kind))  # type: ignore[type-var]
+
+
+def call(path: Path, request: Text, timeout: float | None = None, **how: Unpack[Waits]) -> Text:
+    """Asks a service one thing.
+
+    >>> import threading
+    >>> def work() -> None:
+    ...     with serve(bus / "S_upper") as service:
+    ...         for sender, text in service:
+    ...             service.answer(sender, text.upper())
+    >>> threading.Thread(target=work, daemon=True).start()
+    >>> call(bus / "S_upper", "hello, world", timeout=5, wait=5)
+    'HELLO, WORLD'
+
+    Args:
+        path: the S channel.
+        request: one line.
+        timeout: how many seconds all of it may take once the service is there; None: for ever.
+        how: see `Waits`.
+
+    Returns:
+        The first line of the answer, a text for a text and bytes for bytes.
+
+    Raises:
+        TimedOut: there was no answer in time.
+        Ended: the service has gone before it.
+        ClientError, ValueError: as for `subscribe` and `Publisher.send`.
+    """
+    with connect(way_to(path, "S", "call()"), bytes, **how) as slave:
+        end = None if timeout is None else time.monotonic() + timeout
+        slave.send(request, timeout=timeout)
+        return like(request, slave.read(None if end is None else max(end - time.monotonic(), 0)))
+
+
+@overload
+def collect(path: Path, kind: type[str] = ..., **how: Unpack[Creates]) -> Collector[str]: ...
+@overload
+def collect(path: Path, kind: type[bytes], **how: Unpack[Creates]) -> Collector[bytes]: ...
+def collect(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Collector[str] | Collector[bytes]:
+    """Becomes the master of a U channel, who gets every line that anybody writes to it. The channel is there as long as this is.
+
+    >>> with collect(bus / "U_jobs") as jobs:
+    ...     publish(bus / "U_jobs", "job 1", "job 2")
+    ...     [jobs.read(), jobs.read()]
+    2
+    ['job 1', 'job 2']
+
+    Args:
+        path: the channel, without a dot in front.
+        kind: what messages are to be: `str` or `bytes`.
+        how: see `Creates`.
+
+    Raises:
+        HasMaster: somebody else is the master.
+        ClientError, ValueError: as for `subscribe`.
+    """
+    return Collector(Way(way_to(path, "U", "collect()"), is_master=True, **how), texts(kind))  # type: ignore[type-var]
+
+
+@overload
+def serve(path: Path, kind: type[str] = ..., **how: Unpack[Creates]) -> Service[str]: ...
+@overload
+def serve(path: Path, kind: type[bytes], **how: Unpack[Creates]) -> Service[bytes]: ...
+def serve(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Service[str] | Service[bytes]:
+    """Becomes the master of an S channel, who answers what slaves ask. The channel is there as long as this is.
+
+    Args:
+        path: the channel, without a dot in front.
+        kind: what messages are to be: `str` or `bytes`.
+        how: see `Creates`.
+
+    Raises:
+        HasMaster: somebody else is the master.
+        ClientError, ValueError: as for `subscribe`.
+    """
+    return Service(Way(way_to(path, "S", "serve()"), is_master=True, **how), events(kind))  # type: ignore[type-var]
+
+
+@overload
+def join(path: Path, kind: type[str] = ..., **how: Unpack[Creates]) -> Peer[str]: ...
+@overload
+def join(path: Path, kind: type[bytes], **how: Unpack[Creates]) -> Peer[bytes]: ...
+def join(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Peer[str] | Peer[bytes]:
+    """Joins an A channel, on which each can write to each. It is created if need be.
+
+    >>> with join(bus / "A_chat") as one, join(bus / "A_chat") as two:
+    ...     one.send(None, "anybody here?")
+    ...     sender, text = two.read()
+    ...     two.send(sender, "yes, me")
+    ...     print(one.read())
+    1
+    1
+    (2, 'yes, me')
+
+    Args:
+        path: the channel.
+        kind: what messages are to be: `str` or `bytes`.
+        how: see `Creates`.
+
+    Raises:
+        ClientError, ValueError: as for `subscribe`.
+    """
+    return Peer(Way(way_to(path, "A", "join()"), creates=True, **how), addressed(kind))  # type: ignore[type-var]

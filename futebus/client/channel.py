@@ -1,0 +1,279 @@
+r"""What a channel is to a program that has it open. Nothing here waits: see `blocking` and `awaiting` for those who do.
+
+The one rule: what the bus has handed out is handed on, and what it has accepted is not sent again. A read takes all that there is
+(the name with `+`), since it costs as much as a read of one message; what is not asked for yet stays here.
+"""
+
+import contextlib
+import errno
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, NamedTuple
+
+from ..core.inquiry import Inquiry
+from ..core.kinds import LETTERS, has_master
+from ..host import mounted
+from .entry import enter
+from .errors import Ended, HasMaster, NoBus, NoChannel, NoMaster, Refused, absent, not_opened, not_read, not_sent
+from .inquire import inquire
+from .messages import Item
+
+READ_BYTES = 1 << 20
+"""How many bytes one read asks for."""
+
+BLOCK = 128 * 1024
+"""Bytes of lines that one write(2) brings. The bus takes a block as one piece of work, and serves others between two. Blocks of
+1 MiB are half again as fast, of 32 KiB half as fast."""
+
+RETRY_SECONDS = (0.05, 1.0)
+"""How soon, and later how seldom, it is tried again to open a channel that is not there yet."""
+
+TRANSIENT = (NoBus, NoChannel, NoMaster, HasMaster, Refused)
+"""What may pass by itself, and can be waited for."""
+
+
+class Way(NamedTuple):
+    """How a channel is to be opened."""
+
+    path: Path
+    """The channel, in the directory where its bus is mounted."""
+    reads: bool = True
+    writes: bool = True
+    is_master: bool = False
+    creates: bool = False
+    """Whether an A or B channel is created if it is not there."""
+    mode: int | None = None
+    """Exactly the permissions of a channel that is created; None: what the umask leaves of 666."""
+    wait: float = 0.0
+    """How many seconds it may take until the bus, the channel or its master is there."""
+    again: bool = False
+    """Whether it is opened again when the bus or the master has gone and come back, however long that takes."""
+
+    @property
+    def name(self) -> str:
+        """The channel's name."""
+        return self.path.name
+
+
+def way_to(path: str | os.PathLike[str], letters: str, purpose: str) -> Path:
+    """A channel's path, checked.
+
+    Args:
+        path: where it is.
+        letters: the types that it may have.
+        purpose: what is done with it, for the message.
+
+    Raises:
+        ValueError: it has the name of no channel, or of one of another type.
+    """
+    found = Path(path)
+    if not found.name.startswith(LETTERS):
+        raise ValueError(f"{found}: no channel has this name; its first letter is U, A, S or B")
+    if found.name[0] not in letters:
+        wanted = " or ".join(letters) if len(letters) < 3 else ", ".join(letters)
+        raise ValueError(f"{found}: {purpose} wants a channel of type {wanted}, and this is {found.name[0]}")
+    return found
+
+
+def end_of_block(lines: bytes, start: int) -> int:
+    r"""Where the block of whole lines ends that begins at `start`.
+
+    Args:
+        lines: whole lines, the last one too ends with `\n`.
+        start: the beginning of a line, or within one.
+
+    Returns:
+        A line's end at most `BLOCK` bytes on; the end of the first line if that is longer.
+    """
+    if len(lines) - start <= BLOCK:
+        return len(lines)
+    return lines.rfind(b"\n", start, start + BLOCK) + 1 or lines.find(b"\n", start + BLOCK) + 1
+
+
+def begin_of_line(lines: bytes, start: int) -> int:
+    """Where the line begins that `start` is in."""
+    return lines.rfind(b"\n", 0, start) + 1
+
+
+class Endpoint(Generic[Item]):
+    """One channel, opened by one program: one client of the bus.
+
+    It may be read by one thread or task while another sends, and is not for two that do the same.
+
+    Args:
+        way: how it is opened.
+        cut: makes what reading gives out of whole lines.
+        is_blocking: whether calls on the descriptor wait.
+    """
+
+    def __init__(self, way: Way, cut: Callable[[bytes], list[Item]], *, is_blocking: bool) -> None:
+        self.way = way
+        self.accepted = 0
+        """How many messages of the last call that sends the bus has accepted."""
+        self.joins = 0
+        """How often the channel has been opened: more than once if the bus or the master had gone meanwhile."""
+        self._cut = cut
+        self._flags = os.O_CLOEXEC | (0 if is_blocking else os.O_NONBLOCK)
+        self._items: deque[Item] = deque()
+        self._beginning = b""
+        """Of a message that is longer than one read."""
+        self._rest = b""
+        """Of a message of which the bus has the beginning: what is sent next must begin with it."""
+        self._file = -1
+        self._id = 0
+
+    @property
+    def path(self) -> Path:
+        """The channel."""
+        return self.way.path
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the channel is open."""
+        return self._file >= 0
+
+    @property
+    def id(self) -> int:
+        """The own ID on the channel, which messages on A and S channels are addressed to. From 1 on."""
+        if not self._id:
+            self._id = self.inquire().id
+        return self._id
+
+    @property
+    def pending(self) -> int:
+        """How many messages have been taken from the bus and not been asked for. `poll` does not tell of them."""
+        return len(self._items)
+
+    def fileno(self) -> int:
+        """The descriptor, for `poll` and its like.
+
+        Raises:
+            ValueError: it is closed.
+        """
+        if self._file < 0:
+            raise ValueError(f"{self.path} is not open")
+        return self._file
+
+    def inquire(self) -> Inquiry:
+        """What the bus knows of this client: its ID, how much waits for it and how much was dropped.
+
+        Raises:
+            NoBus: the bus has gone.
+        """
+        try:
+            return inquire(self.fileno())
+        except OSError as error:
+            raise not_read(str(self.path), error) from None
+
+    def close(self) -> None:
+        """Leaves the channel. What was taken from the bus and not asked for is gone."""
+        file, self._file = self._file, -1
+        self._items.clear()
+        self._beginning = self._rest = b""
+        self._id = 0
+        if file >= 0:
+            with contextlib.suppress(OSError):  # of a bus that has gone
+                os.close(file)
+
+    def __del__(self) -> None:
+        file, self._file = getattr(self, "_file", -1), -1
+        if file >= 0:
+            with contextlib.suppress(OSError):
+                os.close(file)
+
+    def open_nowait(self) -> None:
+        """Opens the channel, if that is possible now. What was sent and received before on another is forgotten.
+
+        Raises:
+            NoBus: no bus is mounted there.
+            NoChannel, NoMaster: nothing is there to be opened.
+            HasMaster: somebody else is the master.
+            NotAllowed: the channel's permissions, or the bus's, forbid it.
+            Refused: there are too many clients, channels or open files.
+            ClientError: it is refused for another reason.
+        """
+        self.close()
+        way = self.way
+        flags = self._flags | (os.O_RDWR if way.reads and way.writes else os.O_RDONLY if way.reads else os.O_WRONLY)
+        if way.is_master or (way.creates and not has_master(way.name)):
+            flags |= os.O_CREAT
+        try:
+            self._file = enter(way.path.parent, f"{'+' * way.reads}{'.' * way.is_master}{way.name}", flags, way.mode)
+        except mounted.NoBus as error:
+            raise absent(error) from None
+        except OSError as error:
+            raise not_opened(str(way.path), way.name, error) from None
+        self.joins += 1
+
+    # ------------------------------------------------------------------------------------------ reading
+
+    def read_block_nowait(self) -> bytes:
+        r"""Whole lines, as the bus hands them out, each with its `\n`; with a descriptor that blocks, it waits for them.
+
+        Raises:
+            BlockingIOError: there is nothing now.
+            Ended: nothing more will come.
+            NoBus: the bus has gone.
+        """
+        while True:
+            try:
+                data = os.read(self.fileno(), READ_BYTES)
+            except BlockingIOError:
+                raise
+            except OSError as error:
+                raise not_read(str(self.path), error) from None
+            if not data:
+                raise Ended(errno.EPIPE, f"{self.path} has ended: its master has closed it, or the bus is going")
+            if self._beginning:
+                data, self._beginning = self._beginning + data, b""
+            if data.endswith(b"\n"):
+                return data
+            self._beginning = data
+
+    def fill_nowait(self) -> None:
+        """Takes from the bus what there is, to be asked for one by one.
+
+        Raises:
+            BlockingIOError, Ended, NoBus: as for `read_block_nowait`.
+        """
+        self._items.extend(self._cut(self.read_block_nowait()))
+
+    # ------------------------------------------------------------------------------------------ sending
+
+    def send_nowait(self, lines: bytes, start: int = 0) -> int:
+        r"""Sends whole lines with one write(2): a block of them, or what the bus takes of it now.
+
+        Args:
+            lines: messages, each with its `\n`.
+            start: up to where they have been accepted.
+
+        Returns:
+            Up to where they are accepted now.
+
+        Raises:
+            BlockingIOError: the master has no place now.
+            NoMaster, NoClient, TooLong, NoBus, ClientError: the message at `start` was refused.
+        """
+        stop = end_of_block(lines, start)
+        try:
+            return start + os.write(self.fileno(), memoryview(lines)[start:stop])
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise not_sent(str(self.path), self.way.name, error, lines, start, is_master=self.way.is_master) from None
+
+    def begin_sending(self, lines: bytes) -> bytes:
+        """What is to be written so that these messages are sent: an earlier one may not be complete."""
+        if self._rest:
+            lines, self._rest = self._rest + lines, b""
+        return lines
+
+    def end_sending(self, lines: bytes, start: int) -> int:
+        """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts."""
+        self.accepted = lines.count(b"\n", 0, start)
+        if start and lines[start - 1] != 10:
+            self._rest = lines[start : lines.find(b"\n", start) + 1]
+            self.accepted += 1
+        return self.accepted

@@ -1,0 +1,108 @@
+r"""Messages as programs have them: texts or bytes without the `\n`, and on A and S channels with the address taken off.
+
+The one rule: every byte that a message can have comes through unchanged. Texts are UTF-8, and what is none is kept in surrogates
+(PEP 383), as Python does with the names of files.
+"""
+
+import enum
+import re
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+Text = TypeVar("Text", str, bytes)
+"""What messages are: `str` or `bytes`."""
+
+Item = TypeVar("Item")
+"""What reading gives: messages, or messages with their senders, or events."""
+
+_ADDRESSED = re.compile(rb"\{([0-9a-f]+)(?::([oc]))?\}([^\n]*)\n")
+
+
+class What(enum.Enum):
+    """What the master of an S channel is told."""
+
+    OPENED = "o"
+    CLOSED = "c"
+    SAID = ""
+
+
+class Event(NamedTuple, Generic[Text]):
+    """Something that a slave of an S channel has done."""
+
+    sender: int
+    """The slave's ID."""
+    what: What
+    text: Text
+    """What it has said; empty if it has opened or closed."""
+
+
+def encoded(message: str | bytes) -> bytes:
+    r"""A message as it is written to the bus, with its `\n`; one that has it already keeps it. An empty one is nothing.
+
+    Raises:
+        ValueError: it has a newline elsewhere, and so would be several.
+    """
+    data = message.encode("utf-8", "surrogateescape") if isinstance(message, str) else bytes(message)
+    data = data.removesuffix(b"\n")
+    if b"\n" in data:
+        raise ValueError(f"a message is one line: {data[:60]!r}")
+    return data + b"\n" if data else b""
+
+
+def joined(messages: Iterable[str | bytes], address: bytes = b"") -> bytes:
+    """Messages as they are written to the bus, each with an address in front. With an address, an empty one is sent, too.
+
+    Raises:
+        ValueError: as for `encoded`.
+    """
+    if not address:
+        return b"".join(map(encoded, messages))
+    return b"".join(address + (encoded(message) or b"\n") for message in messages)
+
+
+def address_of(client: int | None) -> bytes:
+    """The address of a client, of all of them if it is None."""
+    return b"{*}" if client is None else b"{%x}" % client
+
+
+def like(pattern: Text, data: bytes) -> Text:
+    """A message as a text if the pattern is one, and otherwise as it is."""
+    return data.decode("utf-8", "surrogateescape") if isinstance(pattern, str) else data
+
+
+def texts(kind: type[Text]) -> Callable[[bytes], list[Text]]:
+    """What cuts whole lines into messages."""
+
+    def as_bytes(block: bytes) -> list[bytes]:
+        return block[:-1].split(b"\n")
+
+    def as_str(block: bytes) -> list[str]:
+        return block[:-1].decode("utf-8", "surrogateescape").split("\n")
+
+    return as_str if kind is str else as_bytes  # type: ignore[return-value]
+
+
+def _text(kind: type[Text]) -> Callable[[bytes], Text]:
+    if kind is str:
+        return lambda data: data.decode("utf-8", "surrogateescape")
+    return lambda data: data  # type: ignore[return-value]
+
+
+def addressed(kind: type[Text]) -> Callable[[bytes], list[tuple[int, Text]]]:
+    """What cuts whole lines into messages with their senders. Who opens and closes is left out."""
+    text = _text(kind)
+
+    def cut(block: bytes) -> list[tuple[int, Text]]:
+        return [(int(sender, 16), text(data)) for sender, what, data in _ADDRESSED.findall(block) if not what]
+
+    return cut
+
+
+def events(kind: type[Text]) -> Callable[[bytes], list[Event[Text]]]:
+    """What cuts whole lines into events."""
+    text = _text(kind)
+
+    def cut(block: bytes) -> list[Event[Text]]:
+        return [Event(int(sender, 16), What(what.decode()), text(data)) for sender, what, data in _ADDRESSED.findall(block)]
+
+    return cut

@@ -1,0 +1,54 @@
+"""Channels for programs of trio: as `futebus.client`, with `async with`, `async for` and `await`.
+
+Timeouts are trio's, `trio.fail_after` for example.
+"""
+
+import trio
+
+from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
+
+__all__ = [
+    "Collector",
+    "Peer",
+    "Publisher",
+    "Reader",
+    "Service",
+    "Slave",
+    "call",
+    "collect",
+    "connect",
+    "join",
+    "publish",
+    "publisher",
+    "serve",
+    "subscribe",
+]
+
+
+class _Trio:
+    async def checkpoint(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def sleep(self, seconds: float) -> None:
+        await trio.sleep(seconds)
+
+    async def until_readable(self, descriptor: int) -> None:
+        await trio.lowlevel.wait_readable(descriptor)
+
+    async def until_writable(self, descriptor: int) -> None:
+        await trio.lowlevel.wait_writable(descriptor)
+
+    def closing(self, descriptor: int) -> None:
+        trio.lowlevel.notify_closing(descriptor)
+
+
+_doors = Doors(_Trio())
+
+subscribe = _doors.subscribe
+publisher = _doors.publisher
+publish = _doors.publish
+connect = _doors.connect
+call = _doors.call
+collect = _doors.collect
+serve = _doors.serve
+join = _doors.join

@@ -1,0 +1,261 @@
+"""`futebus.client.trio` and `.aio` on a real bus: the same as the one that blocks, and tasks that are cancelled."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+import futebus.client as client
+import futebus.client.aio
+import futebus.client.trio
+from futebus.client.awaiting import Doors
+
+from ..helpers.mounts import Mount, Mounting
+from ..helpers.recorders import Remounting
+from ..helpers.waiting import DEADLINE
+
+
+class Trio:
+    """trio, as these tests use it."""
+
+    doors: Any = futebus.client.trio
+
+    def run(self, main: Callable[[], Awaitable[object]]) -> None:
+        async def in_time() -> None:
+            with trio.fail_after(DEADLINE):
+                await main()
+
+        trio.run(in_time)
+
+    async def together(self, *tasks: Callable[[], Awaitable[object]]) -> None:
+        async with trio.open_nursery() as nursery:
+            for task in tasks:
+                nursery.start_soon(task)
+
+    async def is_late(self, task: Callable[[], Awaitable[object]]) -> bool:
+        """Cancels it when it waits. Returns whether it had to."""
+        with trio.move_on_after(0.05) as limit:
+            await task()
+        return limit.cancelled_caught
+
+    async def pause(self) -> None:
+        await trio.sleep(0.01)
+
+
+class Aio:
+    """asyncio, as these tests use it."""
+
+    doors: Any = futebus.client.aio
+
+    def run(self, main: Callable[[], Awaitable[object]]) -> None:
+        async def in_time() -> None:
+            async with asyncio.timeout(DEADLINE):
+                await main()
+
+        asyncio.run(in_time())
+
+    async def together(self, *tasks: Callable[[], Awaitable[object]]) -> None:
+        async def one(task: Callable[[], Awaitable[object]]) -> None:
+            await task()
+
+        async with asyncio.TaskGroup() as group:
+            for task in tasks:
+                group.create_task(one(task))
+
+    async def is_late(self, task: Callable[[], Awaitable[object]]) -> bool:
+        try:
+            async with asyncio.timeout(0.05):
+                await task()
+        except TimeoutError:
+            return True
+        return False
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture(params=[Trio, Aio])
+def library(request: pytest.FixtureRequest) -> Any:
+    return request.param()
+
+
+def test_both_have_all_that_the_other_one_has(library: Any) -> None:
+    functions = {name for name in client.__all__ if name.islower()}
+    assert functions == {name for name in vars(Doors) if not name.startswith("_")}
+    assert functions <= set(library.doors.__all__)
+    for name in library.doors.__all__:
+        assert getattr(library.doors, name).__doc__
+
+
+def test_a_service(library: Any, bus: Mount) -> None:
+    doors = library.doors
+    answers = []
+
+    async def work() -> None:
+        async with doors.serve(bus / "S_upper", bytes) as service:
+            count = 0
+            async for sender, text in service:
+                assert await service.answer(sender, text.upper())
+                count += 1
+                if count == 20:
+                    break
+
+    async def ask(number: int) -> None:
+        answers.append(await doors.call(bus / "S_upper", f"request {number}", wait=60))
+
+    library.run(lambda: library.together(work, *(lambda number=number: ask(number) for number in range(20))))
+    assert sorted(answers) == sorted(f"REQUEST {number}" for number in range(20))
+
+
+def test_peers_readers_and_collectors(library: Any, bus: Mount) -> None:
+    doors = library.doors
+
+    async def main() -> None:
+        async with doors.join(bus / "A_x") as one, doors.join(bus / "A_x") as two:
+            await one.send(None, "to all")
+            assert await two.read() == (one.id, "to all")
+            with pytest.raises(client.NoClient):
+                await two.send(99, "nobody")
+        async with doors.subscribe(bus / "B_x") as log:
+            assert await doors.publish(bus / "B_x", "one", b"two") == 2
+            assert [await log.read(), await log.read()] == ["one", "two"]
+        async with doors.collect(bus / "U_x") as jobs, doors.connect(bus / "U_x") as slave:
+            await slave.send("job")
+            await jobs.send("news")
+            assert (await jobs.read(), await slave.read()) == ("job", "news")
+            jobs.close()
+            assert [line async for line in slave] == []
+        with pytest.raises(client.NoMaster):
+            async with doors.connect(bus / "U_x"):
+                pass
+
+    library.run(main)
+
+
+def test_events(library: Any, bus: Mount) -> None:
+    doors = library.doors
+
+    async def main() -> None:
+        async with doors.serve(bus / "S_x") as service:
+            async with doors.connect(bus / "S_x") as slave:
+                await slave.send("hello")
+                number = slave.id
+            await service.announce("nobody hears this")
+            assert not await service.answer(number, "nor this")
+            seen = []
+            async for event in service.events():
+                seen.append(event)
+                if event.what is client.What.CLOSED:
+                    break
+            assert [(event.sender, event.what.name, event.text) for event in seen] == [
+                (number, "OPENED", ""),
+                (number, "SAID", "hello"),
+                (number, "CLOSED", ""),
+            ]
+
+    library.run(main)
+
+
+def test_who_is_cancelled_has_taken_nothing_and_knows_what_he_gave(library: Any, mounting: Mounting) -> None:
+    bus = mounting("max_queue=10")
+    doors = library.doors
+
+    async def main() -> None:
+        async with doors.collect(bus / "U_x") as jobs, doors.publisher(bus / "U_x") as out:
+            for _ in range(3):
+                assert await library.is_late(jobs.read)
+            lines = [str(number) for number in range(25)]
+            assert await library.is_late(lambda: out.send(*lines))
+            assert out.accepted == 10
+            got = [await jobs.read() for _ in range(10)]
+
+            async def rest() -> None:
+                await out.send(*lines[10:])
+
+            async def read() -> None:
+                got.extend([await jobs.read() for _ in range(15)])
+
+            await library.together(rest, read)
+            assert got == lines
+            assert await library.is_late(jobs.read)
+
+    library.run(main)
+
+
+def test_one_task_reads_while_another_writes(library: Any, mounting: Mounting) -> None:
+    bus = mounting("max_queue=100")
+    doors = library.doors
+    count = 5000
+
+    async def main() -> None:
+        async with doors.serve(bus / "S_x") as service, doors.connect(bus / "S_x") as slave:
+
+            async def echo() -> None:
+                for _ in range(count):
+                    sender, text = await service.read()
+                    await service.answer(sender, text)
+
+            async def write() -> None:
+                for begin in range(0, count, 50):
+                    await slave.send(*map(str, range(begin, begin + 50)))
+                    while read < begin:
+                        await library.pause()
+
+            read = 0
+
+            async def listen() -> None:
+                nonlocal read
+                for number in range(count):
+                    assert await slave.read() == str(number)
+                    read += 1
+
+            await library.together(echo, write, listen)
+
+    library.run(main)
+
+
+def test_a_bus_that_comes_back(library: Any, bus: Mount, remounting: Remounting) -> None:
+    doors = library.doors
+
+    async def main() -> None:
+        async with doors.collect(bus / "U_x", again=True) as jobs, doors.publisher(bus / "U_x", again=True, wait=math.inf) as out:
+            await out.send("before")
+            assert await jobs.read() == "before"
+            remounting(bus)
+            got = []
+
+            async def read() -> None:
+                got.append(await jobs.read())
+
+            await library.together(read, lambda: out.send("after"))
+            assert got == ["after"]
+            assert (jobs.joins, out.joins) == (2, 2)
+
+    library.run(main)
+
+
+def test_a_channel_that_is_closed_while_somebody_waits(library: Any, bus: Mount) -> None:
+    """The number of its descriptor may be another file's at once."""
+    doors = library.doors
+
+    async def main() -> None:
+        log = doors.subscribe(bus / "B_x")
+        await log.open()
+
+        async def wait() -> None:
+            with pytest.raises((ValueError, trio.ClosedResourceError)):
+                await log.read()
+
+        async def close() -> None:
+            await library.pause()
+            log.close()
+            async with doors.subscribe(bus / "B_x") as other:
+                await doors.publish(bus / "B_x", "text")
+                assert await other.read() == "text"
+
+        await library.together(wait, close)
+
+    library.run(main)

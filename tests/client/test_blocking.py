@@ -1,0 +1,355 @@
+"""`futebus.client` on a real bus: what it gives, what it refuses and in which words, and that nothing is lost or doubled."""
+
+import doctest
+import errno
+import itertools
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import futebus.client as client
+from futebus.client import blocking
+
+from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.recorders import Remounting
+from ..helpers.waiting import DEADLINE, until
+
+
+def aside(work: Callable[[], object]) -> threading.Thread:
+    """Does something in a thread of its own."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_what_the_docstrings_show(bus: Mount) -> None:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    runner = doctest.DocTestRunner()
+    found = [test for test in finder.find(blocking, globs={**vars(blocking), "bus": bus.path}) if test.examples]
+    assert {test.name.rpartition(".")[2] for test in found} >= {"subscribe", "publisher", "publish", "call", "collect", "join"}
+    for test in found:
+        said: list[str] = []
+        assert runner.run(test, out=said.append).failed == 0, "".join(said)
+
+
+ODD = [b"a", b"\0", b"\xff\xfe", b"{1}x", b"\r", "\N{SNOWMAN}".encode(), b"\xe2\x98", b" ", b"\x1b[2J", b"}" * 10]
+
+
+def test_every_byte_comes_through(bus: Mount) -> None:
+    with client.collect(bus / "U_x", bytes) as master, client.publisher(bus / "U_x") as out:
+        assert out.send(*ODD) == len(ODD)
+        assert [master.read() for _ in ODD] == ODD
+        # As a text and back, too.
+        texts = [data.decode("utf-8", "surrogateescape") for data in ODD]
+        out.send(*texts)
+        assert [master.read() for _ in ODD] == ODD
+    with client.join(bus / "A_x") as one, client.join(bus / "A_x", bytes) as two:
+        one.send(two.id, *ODD, "")
+        assert [two.read() for _ in range(len(ODD) + 1)] == [(1, data) for data in [*ODD, b""]]
+        two.send(None, b"\xff")
+        assert one.read() == (2, "\udcff")
+
+
+def test_a_message_is_one_line(bus: Mount) -> None:
+    with client.collect(bus / "U_x") as master:
+        for wrong in ("one\ntwo", "\n\n", b"one\n\n"):
+            with pytest.raises(ValueError, match="a message is one line"):
+                client.publish(bus / "U_x", "before", wrong)
+        assert client.publish(bus / "U_x", "with its end\n", "", "\n", b"without") == 2
+        assert [master.read(), master.read()] == ["with its end", "without"]
+        assert not master.inquire().queued
+
+
+def test_a_service_hears_who_comes_and_goes(bus: Mount) -> None:
+    with client.serve(bus / "S_x") as service:
+        with client.connect(bus / "S_x") as slave:
+            slave.send("hello", "again")
+            number = slave.id
+        events = list(itertools.islice(service.events(), 4))
+        assert events == [
+            (number, client.What.OPENED, ""),
+            (number, client.What.SAID, "hello"),
+            (number, client.What.SAID, "again"),
+            (number, client.What.CLOSED, ""),
+        ]
+        assert not service.answer(number, "too late")
+        with client.connect(bus / "S_x", bytes) as other, client.connect(bus / "S_x") as third:
+            other.send("me")
+            assert service.read() == (other.id, "me")
+            assert service.answer(other.id, "you")
+            service.announce("all")
+            assert [other.read(), other.read(), third.read()] == [b"you", b"all", "all"]
+
+
+def test_iterating_ends_with_the_channel(bus: Mount) -> None:
+    with client.collect(bus / "U_x") as master, client.subscribe(bus / "U_x") as slave:
+        master.send("one", "two")
+        master.close()
+        assert list(slave) == ["one", "two"]
+        with pytest.raises(client.Ended) as ended:
+            slave.read()
+        assert ended.value.errno == errno.EPIPE
+        assert isinstance(ended.value, EOFError)
+
+
+def test_long_messages_and_many(mounting: Mounting) -> None:
+    """Longer than one read, than one request of the kernel, and than what is written at once."""
+    bus = mounting("max_message=8M", "max_queue_bytes=64M")
+    long = [b"x" * size for size in (3 << 20, 1 << 20, 1, (1 << 20) - 1, 5 << 20)]
+    with client.collect(bus / "U_x", bytes) as master, client.publisher(bus / "U_x") as out:
+        assert out.send(*long) == len(long)
+        assert [master.read() for _ in long] == long
+        many = [b"%d" % number for number in range(100_000)]
+        writing = aside(lambda: out.send(*many))
+        assert [master.read() for _ in many] == many
+        writing.join()
+        with pytest.raises(client.TooLong, match=r"a message of 9437185 bytes is longer than the bus takes: 'y+'") as refused:
+            out.send("fits", b"y" * (9 << 20), "never")
+        assert (refused.value.errno, refused.value.accepted) == (errno.EMSGSIZE, 1)
+        out.send("next")
+        assert [master.read(), master.read()] == [b"fits", b"next"]
+
+
+# ---------------------------------------------------------------------------------------------- time
+
+
+def test_reads_that_time_out(bus: Mount) -> None:
+    with client.subscribe(bus / "B_x") as log:
+        with pytest.raises(client.TimedOut, match="B_x: nothing has come in time") as late:
+            log.read(timeout=0.01)
+        assert late.value.errno == errno.ETIMEDOUT
+        assert isinstance(late.value, TimeoutError)
+        assert os.get_blocking(log.fileno())
+        client.publish(bus / "B_x", "one", "two")
+        assert (log.read(timeout=0), log.read(timeout=0)) == ("one", "two")
+
+
+def test_writes_that_time_out_say_how_much_was_accepted(mounting: Mounting) -> None:
+    bus = mounting("max_queue=100")
+    with client.collect(bus / "U_x") as master, client.publisher(bus / "U_x") as out:
+        sent = 0
+        for batch in itertools.count():
+            try:
+                sent += out.send(*(f"{batch} {number}" for number in range(30)), timeout=0.01)
+            except client.TimedOut as late:
+                sent += late.accepted
+                break
+        assert sent == 100
+        with pytest.raises(client.TimedOut, match="the master has had no place for it in time"):
+            out.send("more", timeout=0)
+        got = [master.read() for _ in range(sent)]
+        assert got == [f"{number // 30} {number % 30}" for number in range(sent)]
+        assert not master.inquire().queued
+
+
+def test_half_of_a_long_message_goes_on_with_its_other_half(mounting: Mounting) -> None:
+    """The kernel brings a write of more than 1 MiB in pieces, and the master may have no place for what stands between."""
+    bus = mounting("max_message=8M", "max_queue=2")
+    long = b"x" * ((3 << 20) + 7)
+    with client.collect(bus / "U_x", bytes) as master, client.publisher(bus / "U_x") as out:
+        out.send("one", "two")
+        accepted = 0
+        with pytest.raises(client.TimedOut) as late:
+            out.send(long, "last", timeout=0.05)
+        accepted += late.value.accepted
+        rest = [long, b"last"][accepted:]
+        got = [master.read(), master.read()]
+        writing = aside(lambda: out.send(*rest))
+        got += [master.read(), master.read()]
+        writing.join(DEADLINE)
+        assert got == [b"one", b"two", long, b"last"]
+
+
+def test_one_thread_may_be_in_a_hurry_and_the_other_not(bus: Mount) -> None:
+    with client.serve(bus / "S_x") as service, client.connect(bus / "S_x") as slave:
+        got: list[str] = []
+        reading = aside(lambda: got.extend(itertools.islice(slave, 1000)))
+        for number in range(1000):
+            slave.send(str(number), timeout=60)
+            sender, text = service.read(timeout=60)
+            service.answer(sender, text, timeout=60)
+        reading.join(DEADLINE)
+        assert got == [str(number) for number in range(1000)]
+
+
+def test_a_call_without_an_answer(bus: Mount) -> None:
+    with client.serve(bus / "S_x"), pytest.raises(client.TimedOut):
+        client.call(bus / "S_x", "anybody?", timeout=0.01)
+    with pytest.raises(client.NoMaster):
+        client.call(bus / "S_x", "anybody?", timeout=60)
+    service = client.serve(bus / "S_x")
+
+    def leave() -> None:
+        service.read()
+        service.close()
+
+    aside(leave)
+    with pytest.raises(client.Ended):
+        client.call(bus / "S_x", "anybody?", timeout=60)
+
+
+# ---------------------------------------------------------------------------------------------- what is refused
+
+
+def test_what_is_not_on_a_bus_is_never_written_to(place: Path) -> None:
+    (place / "B_x").write_text("precious\n")
+    ways: list[Callable[[], object]] = [
+        lambda: client.publish(place / "B_x", "text"),
+        lambda: client.publisher(place / "B_x"),
+        lambda: client.subscribe(place / "B_x"),
+        lambda: client.join(place / "A_x"),
+        lambda: client.collect(place / "U_x"),
+        lambda: client.serve(place / "S_x", mode=0o666),
+        lambda: client.connect(place / "S_x"),
+        lambda: client.call(place / "S_x", "text"),
+    ]
+    for way in ways:
+        with pytest.raises(client.NoBus, match=f"no bus is mounted on {place}") as absent:
+            way()
+        assert absent.value.errno == errno.ENOENT
+    with pytest.raises(client.NoBus, match="there is no directory"):
+        client.publish(place / "nowhere" / "B_x", "text")
+    assert [entry.name for entry in place.iterdir()] == ["B_x"]
+    assert (place / "B_x").read_text() == "precious\n"
+
+
+@pytest.mark.parametrize(
+    ("way", "name", "words"),
+    [
+        (client.subscribe, "log", "no channel has this name; its first letter is U, A, S or B"),
+        (client.subscribe, "+B_log", "no channel has this name"),
+        (client.collect, ".U_x", "no channel has this name"),
+        (client.subscribe, "A_x", r"subscribe\(\) wants a channel of type U, S, B, and this is A"),
+        (client.serve, "U_x", r"serve\(\) wants a channel of type S, and this is U"),
+        (client.connect, "B_x", r"connect\(\) wants a channel of type U or S, and this is B"),
+        (client.join, "_stat", "no channel has this name"),
+    ],
+)
+def test_names_that_cannot_be_meant(way: Callable[[Path], object], name: str, words: str, place: Path) -> None:
+    with pytest.raises(ValueError, match=words):
+        way(place / name)
+
+
+def test_what_the_bus_refuses(bus: Mount) -> None:
+    def refused(kind: type[client.ClientError], number: int, words: str, call: Callable[[], object]) -> None:
+        with pytest.raises(kind, match=re.escape(words)) as error:
+            call()
+        assert error.value.errno == number
+        assert str(bus.path) in str(error.value)
+
+    refused(client.NoMaster, errno.ENOENT, "U_x has no master", lambda: client.publish(bus / "U_x", "text"))
+    refused(client.NoMaster, errno.ENOENT, "S_x has no master", lambda: client.connect(bus / "S_x"))
+    with client.collect(bus / "U_x") as master:
+        refused(client.HasMaster, errno.EEXIST, "U_x has a master already", lambda: client.collect(bus / "U_x"))
+        with client.publisher(bus / "U_x") as out:
+            master.close()
+            refused(client.NoMaster, errno.ESRCH, "U_x has no master any more", lambda: out.send("text"))
+    with client.join(bus / "A_x") as peer:
+        refused(client.NoClient, errno.ENODEV, "client 7f is not on the channel: '{7f}hi'", lambda: peer.send(0x7F, "hi"))
+        with client.publisher(bus / "A_x"):
+            refused(client.NoClient, errno.ESRCH, "client 2 does not read: '{2}hi'", lambda: peer.send(2, "hi"))
+        assert peer.send(peer.id, *["me"] * 3, "") == 4
+        assert [peer.read() for _ in range(4)] == [(peer.id, "me")] * 3 + [(peer.id, "")]
+    with pytest.raises(ValueError, match="is not open"):
+        peer.send(1, "text")
+
+
+def test_what_another_user_may_not(bus_for_all: Mount, place: Path) -> None:
+    with client.subscribe(bus_for_all / "B_mine", mode=0o600):
+        assert os.stat(bus_for_all / "B_mine").st_mode & 0o777 == 0o600
+        code = (
+            "import os, sys, futebus.client as client; os.setgid(65534); os.setuid(65534)\n"
+            "try: client.publish(sys.argv[1], 'text')\n"
+            "except PermissionError as error: print(type(error).__name__, error.errno, error)"
+        )
+        done = run(sys.executable, "-c", code, bus_for_all / "B_mine")
+        assert done.stdout == f"NotAllowed {errno.EACCES} {bus_for_all / 'B_mine'}: Permission denied\n", done
+
+
+@pytest.fixture
+def bus_for_all(mounting: Mounting) -> Mount:
+    return mounting("allow_other")
+
+
+# ---------------------------------------------------------------------------------------------- what comes and goes
+
+
+def test_waiting_for_a_master(bus: Mount) -> None:
+    with pytest.raises(client.NoMaster):
+        client.connect(bus / "S_x", wait=0.01)
+    answers: list[str] = []
+    asking = aside(lambda: answers.append(client.call(bus / "S_x", "hello", timeout=60, wait=60)))
+    with client.serve(bus / "S_x") as service:
+        sender, text = service.read()
+        service.answer(sender, text.upper())
+        asking.join(DEADLINE)
+    assert answers == ["HELLO"]
+
+
+def test_a_master_that_waits_for_his_turn(bus: Mount) -> None:
+    first = client.collect(bus / "U_x")
+    turns: list[str] = []
+
+    def second() -> None:
+        with client.collect(bus / "U_x", wait=60) as jobs:
+            turns.append(jobs.read())
+
+    waiting = aside(second)
+    client.publish(bus / "U_x", "one")
+    assert first.read() == "one"
+    first.close()
+    client.publish(bus / "U_x", "two", wait=60)
+    waiting.join(DEADLINE)
+    assert turns == ["two"]
+
+
+def test_a_bus_that_comes_back(bus: Mount, remounting: Remounting) -> None:
+    with (
+        client.collect(bus / "U_x", again=True) as jobs,
+        client.publisher(bus / "U_x", again=True, wait=60) as out,
+        client.subscribe(bus / "B_x") as log,
+    ):
+        out.send("before")
+        assert jobs.read() == "before"
+        again = remounting(bus)
+        with pytest.raises(client.NoBus, match="B_x: the bus is gone"):
+            log.read()
+        reading = Reads(jobs)
+        until(lambda: again.clients("U_x"), "the master is there again")
+        assert out.send("after", "and more") == 2
+        assert [next(reading), next(reading)] == ["after", "and more"]
+        assert (jobs.joins, out.joins) == (2, 2)
+
+
+class Reads:
+    """What somebody reads in a thread, as it comes."""
+
+    def __init__(self, source: Iterator[str] | client.Reader[str]) -> None:
+        self._got: list[str] = []
+        aside(lambda: self._got.extend(source))
+
+    def __next__(self) -> str:
+        until(lambda: self._got, "something is read")
+        return self._got.pop(0)
+
+
+def test_a_read_without_end_that_must_come_back_in_time(bus: Mount) -> None:
+    master = client.collect(bus / "U_x")
+    with client.subscribe(bus / "U_x", again=True) as slave:
+        master.close()
+        with pytest.raises(client.TimedOut, match="has not come back in time"):
+            slave.read(timeout=0.01)
+
+
+def test_what_is_imported() -> None:
+    code = (
+        "import sys; import futebus.client; "
+        "print({'trio', 'asyncio', 'pyfuse3', 'pyspark', 'futebus.core.bus'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
