@@ -73,12 +73,13 @@ def rooms() -> str:
     """Who imports of whom. That all use host, and commands all, is said and not drawn."""
     boxes = {
         "commands": Box(40, 20, "commands", ("one module a command;", "uses all, is used by none"), width=900),
-        "archive": Box(155, 130, "archive", ("channels as Parquet files,", "figures on a channel")),
-        "spark": Box(155, 235, "spark", ("the format: source/, sink/",)),
-        "recorder": Box(155, 340, "recorder", ("a channel's way into a spool",)),
+        "archive": Box(290, 130, "archive", ("channels as Parquet files,", "figures on a channel")),
+        "spark": Box(290, 235, "spark", ("the format: source/, sink/",)),
+        "recorder": Box(290, 340, "recorder", ("a channel's way into a spool",)),
+        "gateways": Box(40, 340, "gateways", ("one module a protocol:", "TMB, sbus, ubus")),
         "client": Box(40, 460, "client", ("a channel as a program", "sees it")),
-        "spool": Box(270, 460, "spool", ("lines on disk, numbered",)),
-        "fuse": Box(500, 460, "fuse", ("the bus as a directory;", "pyfuse3, hooks.c")),
+        "spool": Box(290, 460, "spool", ("lines on disk, numbered",)),
+        "fuse": Box(520, 460, "fuse", ("the bus as a directory;", "pyfuse3, hooks.c")),
         "host": Box(730, 460, "host", ("what the machine offers;", "for all but the core")),
         "core": Box(40, 570, "core", ("the bus itself: no I/O, no clock, no threads; scan.c",), width=900),
     }

@@ -18,13 +18,15 @@ ROOMS = {
     "recorder": {"core", "host", "client", "spool"},
     "spark": {"core", "host", "client", "spool", "recorder"},
     "archive": {"core", "host", "client", "spool", "recorder", "spark"},
-    "commands": {"core", "host", "client", "fuse", "spool", "recorder", "spark", "archive"},
+    "gateways": {"core", "host", "client"},
+    "commands": {"core", "host", "client", "fuse", "spool", "recorder", "spark", "archive", "gateways"},
 }
 """Which rooms each may import of, beside itself."""
 
 LIBRARIES = {
     "client": {"trio"},
     "fuse": {"trio", "pyfuse3"},
+    "gateways": {"trio"},
     "spark": {"pyspark", "pyarrow", "py4j"},
     "archive": {"pyspark", "pyarrow", "py4j"},
 }

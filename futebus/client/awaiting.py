@@ -5,13 +5,12 @@ So calls have no timeouts: trio and asyncio have better ones.
 """
 
 import math
-import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
-from .channel import RETRY_SECONDS, TRANSIENT, Endpoint, Way, begin_of_line, way_to
+from .channel import Endpoint, Way, begin_of_line, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster
 from .messages import Event, Item, Text, What, address_of, addressed, events, joined, like, texts
 
@@ -89,17 +88,8 @@ class _Awaiting(Endpoint[Item]):
         await self._open(self.way.wait)
 
     async def _open(self, wait: float) -> None:
-        end = time.monotonic() + wait
-        pause, longest = RETRY_SECONDS
-        while True:
-            try:
-                return self.open_nowait()
-            except TRANSIENT:
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise
-            await self._waiter.sleep(min(pause, left))
-            pause = min(pause * 1.5, longest)
+        for pause in self.attempts(wait):
+            await self._waiter.sleep(pause)
 
     # ------------------------------------------------------------------------------------------ reading
 

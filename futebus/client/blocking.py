@@ -9,11 +9,11 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypedDict, Unpack, overload
 
-from .channel import RETRY_SECONDS, TRANSIENT, Endpoint, Way, begin_of_line, way_to
+from .channel import TRANSIENT, Endpoint, Way, begin_of_line, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, TimedOut
 from .messages import Event, Item, Text, What, address_of, addressed, events, joined, like, texts
 
@@ -38,17 +38,8 @@ class _Waiting(Endpoint[Item]):
 
     def _open(self, wait: float) -> None:
         """Opens the channel, and waits so many seconds for that."""
-        end = time.monotonic() + wait
-        pause, longest = RETRY_SECONDS
-        while True:
-            try:
-                return self.open_nowait()
-            except TRANSIENT:
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise
-            time.sleep(min(pause, left))
-            pause = min(pause * 1.5, longest)
+        for pause in self.attempts(wait):
+            time.sleep(pause)
 
     def _open_again(self, end: float | None) -> None:
         try:
@@ -291,6 +282,8 @@ class Waits(TypedDict, total=False):
     """How many seconds the bus, the channel or its master may take to be there: 0 at first, `math.inf` for ever."""
     again: bool
     """Whether to open the channel again when bus or master have gone and come back. What was said meanwhile is missed."""
+    say: Callable[[str], object]
+    """Is told, in one sentence, what is waited for, and when it is over."""
 
 
 class Creates(Waits, total=False):

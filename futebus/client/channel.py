@@ -7,8 +7,9 @@ The one rule: what the bus has handed out is handed on, and what it has accepted
 import contextlib
 import errno
 import os
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic, NamedTuple
 
@@ -50,6 +51,8 @@ class Way(NamedTuple):
     """How many seconds it may take until the bus, the channel or its master is there."""
     again: bool = False
     """Whether it is opened again when the bus or the master has gone and come back, however long that takes."""
+    say: Callable[[str], object] = lambda words: None
+    """Is told, in one sentence, what is waited for, and when it is over."""
 
     @property
     def name(self) -> str:
@@ -182,6 +185,35 @@ class Endpoint(Generic[Item]):
         if file >= 0:
             with contextlib.suppress(OSError):
                 os.close(file)
+
+    def attempts(self, wait: float) -> Iterator[float]:
+        """Opens the channel, and gives again and again how many seconds to wait before that is tried again.
+
+        Args:
+            wait: how many seconds it may take.
+
+        Raises:
+            ClientError: as for `open_nowait`. What may pass is raised when it has not passed in time.
+        """
+        end = time.monotonic() + wait
+        pause, longest = RETRY_SECONDS
+        said = ""
+        while True:
+            try:
+                self.open_nowait()
+                break
+            except TRANSIENT as error:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise
+                words = f"{error}; waiting"
+            if words != said:
+                said = words
+                self.way.say(words)
+            yield min(pause, left)
+            pause = min(pause * 1.5, longest)
+        if said:
+            self.way.say(f"{self.path} is there")
 
     def open_nowait(self) -> None:
         """Opens the channel, if that is possible now. What was sent and received before on another is forgotten.

@@ -265,9 +265,9 @@ def _severity(level: int) -> int:
     return 7
 
 
-def to_stderr(mountpoint: str | None, level: int, *, throttle: bool = True) -> None:
-    """From here on what is logged goes to stderr, and names the bus if there is one."""
-    prefix = "futebus: " if mountpoint is None else f"futebus: {printable(mountpoint)}: "
+def to_stderr(mountpoint: str | None, level: int, *, command: str = "futebus", throttle: bool = True) -> None:
+    """From here on what is logged goes to stderr, and names the command, and the bus if there is one."""
+    prefix = f"{command}: " if mountpoint is None else f"{command}: {printable(mountpoint)}: "
     handler = next((each for each in logging.getLogger().handlers if isinstance(each, Stderr)), None)
     if handler is None:
         handler = Stderr()
@@ -281,11 +281,11 @@ def to_syslog(mountpoint: str, level: int, *, throttle: bool = True) -> None:
     _install(Syslog(), f"{printable(mountpoint)}: ", level, throttle)
 
 
-def complain(words: str) -> None:
+def complain(words: str, command: str = "futebus") -> None:
     """Says in one line, on stderr or whatever has come into its place, why the command has failed."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, Stderr):
-            handler.say(f"futebus: {printable(words)}")
+            handler.say(f"{command}: {printable(words)}")
             return
     log.error("%s", printable(words))
 

@@ -1,0 +1,95 @@
+"""The life of a gateway: a program of trio that ends by a signal, and says in one line why if it ends otherwise.
+
+The one rule: nobody who connects can stop it, make it wait, or write on its terminal. What it says goes through a log that is
+bounded, never waits for who reads it, and shows control characters escaped.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from ..client import ClientError
+from ..core.text import printable
+from ..host import logs
+from ..host.service import ServiceManager
+from ..host.signals import Endings
+
+log = logging.getLogger(__name__)
+
+OK, FAILED = 0, 1
+
+
+class GatewayError(Exception):
+    """Why a gateway cannot go on, in one sentence."""
+
+
+class Life:
+    """A gateway that runs.
+
+    Args:
+        command: what it is called.
+        is_quiet: whether it says only what goes wrong.
+        endings: the signals that end it, if they have been caught already.
+    """
+
+    def __init__(self, command: str, *, is_quiet: bool = False, endings: Endings | None = None) -> None:
+        self.command = command
+        self.manager = ServiceManager()
+        self._endings = endings or Endings()
+        logs.to_stderr(None, logging.WARNING if is_quiet else logging.INFO, command=command)
+
+    def say(self, words: str) -> None:
+        """Says something, in one line."""
+        logs.tell(log, logging.INFO, lambda: printable(words))
+
+    def warn(self, words: str) -> None:
+        """Says that something goes wrong, also to who wants quiet."""
+        logs.tell(log, logging.WARNING, lambda: printable(words))
+
+    def ready(self, words: str) -> None:
+        """Says that it works now: to people, and to the service manager."""
+        self.say(words)
+        self.manager.tell("READY=1", f"STATUS={words}")
+
+    def live(self, main: Callable[[], Awaitable[object]]) -> int:
+        """Runs it to its end.
+
+        Args:
+            main: all that it does. It is cancelled when a signal comes.
+
+        Returns:
+            0 if it has ended as it was told, 1 if it could not go on.
+        """
+
+        async def all_of_it() -> None:
+            token = trio.lowlevel.current_trio_token()
+            with trio.CancelScope() as scope:
+                self._endings.on_first(lambda: token.run_sync_soon(scope.cancel))
+                await main()
+
+        try:
+            trio.run(all_of_it)
+        except (GatewayError, ClientError, OSError, BaseExceptionGroup) as error:
+            causes = plain(error)
+            if causes is None:
+                raise
+            logs.complain(causes, self.command)
+            return FAILED
+        finally:
+            self._endings.forget()
+            self.manager.tell("STOPPING=1")
+        return OK
+
+
+def plain(error: BaseException) -> str | None:
+    """What has gone wrong, in one sentence; None if it is no error that was to be expected."""
+    if isinstance(error, BaseExceptionGroup):
+        told = [plain(each) for each in error.exceptions]
+        return None if None in told else "; ".join(dict.fromkeys(each for each in told if each))
+    if isinstance(error, GatewayError | ClientError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror or error}"
+    return None
