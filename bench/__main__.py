@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from . import bulk, collect, flood, grow, plot, readers, round_trip, shell, single, spark, targets
+from . import bulk, client, collect, flood, grow, plot, readers, round_trip, shell, single, spark, targets
 from .figures import Row, as_json, render
 
 DEADLINE = 120
@@ -32,6 +32,7 @@ BENCHES: dict[tuple[str, ...], Bench] = {
     ("collect",): lambda rounds, show: (collect.run(rounds, show),),
     ("grow",): lambda rounds, show: (grow.run(rounds, show),),
     ("readers",): lambda rounds, show: (readers.run(rounds, show),),
+    ("client",): lambda rounds, show: (client.run(rounds, show),),
     ("flood",): lambda rounds, show: (flood.run(rounds, show),),
     ("spark", "spark-drain", "spark-latency", "spark-idle"): spark.run,
 }

@@ -112,10 +112,10 @@ class _Awaiting(Endpoint[Item]):
                 await self._open(math.inf)
 
     async def _next(self) -> Item:
-        items = self._items
-        while not items:
-            items.extend(self._cut(await self.read_block()))
-        return items.popleft()
+        while True:
+            for item in self._items:
+                return item
+            self._items = iter(self._cut(await self.read_block()))
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -164,10 +164,13 @@ class Reader(_Awaiting[Text], Generic[Text]):
 class Publisher(_Awaiting[str]):
     """Somebody who writes to a channel, as `futebus.client.Publisher`."""
 
+    def __init__(self, way: Way, waiter: Waiter) -> None:
+        super().__init__(way, texts(str), waiter)
+        self._address = address_of(None) if way.name[0] == "A" else b""
+
     async def send(self, *messages: str | bytes) -> int:
         """Sends messages, as `futebus.client.Publisher.send`. If the task is cancelled, `accepted` tells how many were."""
-        address = address_of(None) if self.way.name[0] == "A" else b""
-        return await self.send_block(joined(messages, address))
+        return await self.send_block(joined(messages, self._address))
 
 
 class Slave(Reader[Text]):
@@ -253,7 +256,7 @@ class Doors:
     def publisher(self, path: Path, **how: Unpack[Creates]) -> Publisher:
         """Opens a channel to write to it, as `futebus.client.publisher` does."""
         way = Way(way_to(path, "UASB", "publisher()"), reads=False, creates=True, **how)
-        return Publisher(way, texts(str), self._waiter)
+        return Publisher(way, self._waiter)
 
     async def publish(self, path: Path, *messages: str | bytes, **how: Unpack[Creates]) -> int:
         """Sends messages to a channel, once."""

@@ -5,6 +5,7 @@ The one rule: without a timeout, a call is the system call alone. With one it as
 
 import contextlib
 import errno
+import itertools
 import os
 import select
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypedDict, Unpack, overload
 
-from .channel import TRANSIENT, Endpoint, Way, begin_of_line, way_to
+from .channel import BLOCK, TRANSIENT, Endpoint, Way, begin_of_line, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, TimedOut
 from .messages import Event, Item, Text, What, address_of, addressed, events, joined, like, texts
 
@@ -55,11 +56,8 @@ class _Waiting(Endpoint[Item]):
             raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
 
     @contextlib.contextmanager
-    def _in_a_hurry(self, end: float | None) -> Iterator[None]:
+    def _in_a_hurry(self) -> Iterator[None]:
         """Has calls fail that would wait. Another thread's, that may wait, are made again when they do."""
-        if end is None:
-            yield
-            return
         with self._hurrying:
             self._hurried += 1
             if self._hurried == 1:
@@ -78,9 +76,10 @@ class _Waiting(Endpoint[Item]):
         """The next lines, as soon as there are some."""
         while True:
             try:
-                with self._in_a_hurry(end):
-                    if end is not None:
-                        self._poll(select.POLLIN, end, "nothing has come in time")
+                if end is None:
+                    return self.read_block_nowait()
+                with self._in_a_hurry():
+                    self._poll(select.POLLIN, end, "nothing has come in time")
                     return self.read_block_nowait()
             except BlockingIOError:
                 self._poll(select.POLLIN, end, "nothing has come in time")
@@ -90,20 +89,22 @@ class _Waiting(Endpoint[Item]):
                 self._open_again(end)
 
     def _next(self, timeout: float | None = None) -> Item:
-        items = self._items
-        if not items:
-            end = None if timeout is None else time.monotonic() + timeout
-            while not items:
-                items.extend(self._cut(self._block(end)))
-        return items.popleft()
+        for item in self._items:
+            return item
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._items = iter(self._cut(self._block(end)))
+            for item in self._items:
+                return item
 
     def _each(self) -> Iterator[Item]:
-        items = self._items
+        return itertools.chain.from_iterable(self._runs())
+
+    def _runs(self) -> Iterator[Iterator[Item]]:
         while True:
-            while items:
-                yield items.popleft()
+            yield self._items
             try:
-                items.extend(self._cut(self._block(None)))
+                self._items = iter(self._cut(self._block(None)))
             except Ended:
                 return
 
@@ -123,13 +124,25 @@ class _Waiting(Endpoint[Item]):
     # ------------------------------------------------------------------------------------------ sending
 
     def _send(self, lines: bytes, timeout: float | None) -> int:
-        lines, start = self.begin_sending(lines), 0
+        start = 0
+        if timeout is None and not self._rest and len(lines) <= BLOCK:  # mostly so, and then this is all
+            try:
+                start = os.write(self._file, lines)
+            except OSError:
+                start = 0  # what is wrong, the same call tells once more
+            if start == len(lines):
+                self.accepted = lines.count(b"\n")
+                return self.accepted
+        lines = self.begin_sending(lines)
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while start < len(lines):
                 try:
-                    with self._in_a_hurry(end):
+                    if end is None:
                         start = self.send_nowait(lines, start)
+                    else:
+                        with self._in_a_hurry():
+                            start = self.send_nowait(lines, start)
                 except BlockingIOError:
                     self._poll(select.POLLOUT, end, "the master has had no place for it in time")
                 except (NoBus, NoMaster):
@@ -169,6 +182,10 @@ class Reader(_Waiting[Text], Generic[Text]):
 class Publisher(_Waiting[str]):
     """Somebody who writes to a channel."""
 
+    def __init__(self, way: Way) -> None:
+        super().__init__(way, texts(str))
+        self._address = address_of(None) if way.name[0] == "A" else b""
+
     def send(self, *messages: str | bytes, timeout: float | None = None) -> int:
         """Sends messages, in their order.
 
@@ -184,8 +201,7 @@ class Publisher(_Waiting[str]):
                 before it.
             ValueError: one is more than a line. None was sent.
         """
-        address = address_of(None) if self.way.name[0] == "A" else b""
-        return self._send(joined(messages, address), timeout)
+        return self._send(joined(messages, self._address), timeout)
 
 
 class Slave(Reader[Text]):
@@ -333,7 +349,7 @@ def publisher(path: Path, **how: Unpack[Creates]) -> Publisher:
     Raises:
         ClientError, ValueError: as for `subscribe`.
     """
-    return Publisher(Way(way_to(path, "UASB", "publisher()"), reads=False, creates=True, **how), texts(str))
+    return Publisher(Way(way_to(path, "UASB", "publisher()"), reads=False, creates=True, **how))
 
 
 def publish(path: Path, *messages: str | bytes, timeout: float | None = None, **how: Unpack[Creates]) -> int:

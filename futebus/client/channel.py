@@ -6,9 +6,9 @@ The one rule: what the bus has handed out is handed on, and what it has accepted
 
 import contextlib
 import errno
+import operator
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic, NamedTuple
@@ -119,7 +119,8 @@ class Endpoint(Generic[Item]):
         """How often the channel has been opened: more than once if the bus or the master had gone meanwhile."""
         self._cut = cut
         self._flags = os.O_CLOEXEC | (0 if is_blocking else os.O_NONBLOCK)
-        self._items: deque[Item] = deque()
+        self._items: Iterator[Item] = iter(())
+        """What has been taken from the bus and not been asked for. Of a list, so that whoever iterates does so at its speed."""
         self._beginning = b""
         """Of a message that is longer than one read."""
         self._rest = b""
@@ -147,7 +148,7 @@ class Endpoint(Generic[Item]):
     @property
     def pending(self) -> int:
         """How many messages have been taken from the bus and not been asked for. `poll` does not tell of them."""
-        return len(self._items)
+        return operator.length_hint(self._items)
 
     def fileno(self) -> int:
         """The descriptor, for `poll` and its like.
@@ -173,7 +174,7 @@ class Endpoint(Generic[Item]):
     def close(self) -> None:
         """Leaves the channel. What was taken from the bus and not asked for is gone."""
         file, self._file = self._file, -1
-        self._items.clear()
+        self._items = iter(())
         self._beginning = self._rest = b""
         self._id = 0
         if file >= 0:
@@ -248,13 +249,15 @@ class Endpoint(Generic[Item]):
             BlockingIOError: there is nothing now.
             Ended: nothing more will come.
             NoBus: the bus has gone.
+            ValueError: the channel is not open.
         """
         while True:
             try:
-                data = os.read(self.fileno(), READ_BYTES)
+                data = os.read(self._file, READ_BYTES)
             except BlockingIOError:
                 raise
             except OSError as error:
+                self.fileno()
                 raise not_read(str(self.path), error) from None
             if not data:
                 raise Ended(errno.EPIPE, f"{self.path} has ended: its master has closed it, or the bus is going")
@@ -263,14 +266,6 @@ class Endpoint(Generic[Item]):
             if data.endswith(b"\n"):
                 return data
             self._beginning = data
-
-    def fill_nowait(self) -> None:
-        """Takes from the bus what there is, to be asked for one by one.
-
-        Raises:
-            BlockingIOError, Ended, NoBus: as for `read_block_nowait`.
-        """
-        self._items.extend(self._cut(self.read_block_nowait()))
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -288,12 +283,13 @@ class Endpoint(Generic[Item]):
             BlockingIOError: the master has no place now.
             NoMaster, NoClient, TooLong, NoBus, ClientError: the message at `start` was refused.
         """
-        stop = end_of_block(lines, start)
+        block = lines if len(lines) <= BLOCK and not start else memoryview(lines)[start : end_of_block(lines, start)]
         try:
-            return start + os.write(self.fileno(), memoryview(lines)[start:stop])
+            return start + os.write(self._file, block)
         except BlockingIOError:
             raise
         except OSError as error:
+            self.fileno()
             raise not_sent(str(self.path), self.way.name, error, lines, start, is_master=self.way.is_master) from None
 
     def begin_sending(self, lines: bytes) -> bytes:

@@ -5,8 +5,7 @@ The one rule: every byte that a message can have comes through unchanged. Texts 
 """
 
 import enum
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 Text = TypeVar("Text", str, bytes)
@@ -15,8 +14,6 @@ Text = TypeVar("Text", str, bytes)
 Item = TypeVar("Item")
 """What reading gives: messages, or messages with their senders, or events."""
 
-_ADDRESSED = re.compile(rb"\{([0-9a-f]+)(?::([oc]))?\}([^\n]*)\n")
-
 
 class What(enum.Enum):
     """What the master of an S channel is told."""
@@ -24,6 +21,9 @@ class What(enum.Enum):
     OPENED = "o"
     CLOSED = "c"
     SAID = ""
+
+
+_WHAT = {what.value.encode(): what for what in What}
 
 
 class Event(NamedTuple, Generic[Text]):
@@ -43,21 +43,23 @@ def encoded(message: str | bytes) -> bytes:
         ValueError: it has a newline elsewhere, and so would be several.
     """
     data = message.encode("utf-8", "surrogateescape") if isinstance(message, str) else bytes(message)
-    data = data.removesuffix(b"\n")
-    if b"\n" in data:
+    newline = data.find(b"\n")
+    if newline < 0:
+        return data + b"\n" if data else b""
+    if newline < len(data) - 1:
         raise ValueError(f"a message is one line: {data[:60]!r}")
-    return data + b"\n" if data else b""
+    return data if newline else b""
 
 
-def joined(messages: Iterable[str | bytes], address: bytes = b"") -> bytes:
+def joined(messages: Sequence[str | bytes], address: bytes = b"") -> bytes:
     """Messages as they are written to the bus, each with an address in front. With an address, an empty one is sent, too.
 
     Raises:
         ValueError: as for `encoded`.
     """
-    if not address:
-        return b"".join(map(encoded, messages))
-    return b"".join(address + (encoded(message) or b"\n") for message in messages)
+    if address:
+        return b"".join([address + (encoded(message) or b"\n") for message in messages])
+    return encoded(messages[0]) if len(messages) == 1 else b"".join(map(encoded, messages))
 
 
 def address_of(client: int | None) -> bytes:
@@ -89,11 +91,15 @@ def _text(kind: type[Text]) -> Callable[[bytes], Text]:
 
 
 def addressed(kind: type[Text]) -> Callable[[bytes], list[tuple[int, Text]]]:
-    """What cuts whole lines into messages with their senders. Who opens and closes is left out."""
+    """What cuts whole lines into messages with their senders."""
     text = _text(kind)
 
     def cut(block: bytes) -> list[tuple[int, Text]]:
-        return [(int(sender, 16), text(data)) for sender, what, data in _ADDRESSED.findall(block) if not what]
+        found = []
+        for line in block[:-1].split(b"\n"):
+            address, _, data = line.partition(b"}")
+            found.append((int(address[1:], 16), text(data)))
+        return found
 
     return cut
 
@@ -103,6 +109,11 @@ def events(kind: type[Text]) -> Callable[[bytes], list[Event[Text]]]:
     text = _text(kind)
 
     def cut(block: bytes) -> list[Event[Text]]:
-        return [Event(int(sender, 16), What(what.decode()), text(data)) for sender, what, data in _ADDRESSED.findall(block)]
+        found = []
+        for line in block[:-1].split(b"\n"):
+            address, _, data = line.partition(b"}")
+            sender, _, what = address[1:].partition(b":")
+            found.append(Event(int(sender, 16), _WHAT[what], text(data)))
+        return found
 
     return cut
