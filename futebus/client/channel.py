@@ -181,6 +181,11 @@ class Endpoint(Generic[Item]):
             with contextlib.suppress(OSError):  # of a bus that has gone
                 os.close(file)
 
+    def detach(self) -> int:
+        """Gives the descriptor away, with which the channel stays open. It is the caller's to close."""
+        file, self._file = self.fileno(), -1
+        return file
+
     def __del__(self) -> None:
         file, self._file = getattr(self, "_file", -1), -1
         if file >= 0:
@@ -237,7 +242,7 @@ class Endpoint(Generic[Item]):
         except mounted.NoBus as error:
             raise absent(error) from None
         except OSError as error:
-            raise not_opened(str(way.path), way.name, error) from None
+            raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
         self.joins += 1
 
     # ------------------------------------------------------------------------------------------ reading

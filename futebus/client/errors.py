@@ -59,6 +59,10 @@ class TooLong(ClientError):
     """A message is longer than the bus takes (its option `max_message`). `EMSGSIZE`."""
 
 
+class NoAddress(ClientError):
+    """A message for an A channel, or of the master of an S channel, does not say for whom it is. `EFAULT`."""
+
+
 class NotAllowed(ClientError, PermissionError):
     """Somebody else's channel or bus, which does not let this user do that. `EACCES`, `EPERM`."""
 
@@ -93,24 +97,25 @@ def absent(error: NoBusThere) -> ClientError:
     return NoBus(error.number or errno.ENOENT, str(error))
 
 
-def not_opened(path: str, name: str, error: OSError) -> ClientError:
+def not_opened(path: str, name: str, error: OSError, *, creates: bool) -> ClientError:
     """The error for a channel that could not be opened.
 
     Args:
         path: the channel, as the caller knows it.
         name: of the channel.
         error: what the system said.
+        creates: whether it was to be created if it was not there.
     """
     number = error.errno or errno.EIO
     if number in (errno.EACCES, errno.EPERM):
         return NotAllowed(number, f"{path}: {os.strerror(number)}")
     if number == errno.EEXIST:
         return HasMaster(number, f"{path} has a master already")
-    if number in (errno.ENOENT, errno.ESPIPE):
+    if number in (errno.ENOENT, errno.ESPIPE) and not creates:
         return NoMaster(number, f"{path} has no master") if has_master(name) else NoChannel(number, f"there is no channel {path}")
     if number in _LIMITS:
         return Refused(number, f"{path}: {_LIMITS[number]}")
-    if number in GONE:
+    if number in GONE or number == errno.ENOENT:  # the directory itself is not there any more
         return NoBus(number, f"{path}: the bus is being unmounted or is gone")
     return ClientError(number, f"{path} cannot be opened: {os.strerror(number)}")
 
@@ -141,9 +146,9 @@ def not_sent(path: str, name: str, error: OSError, lines: bytes, start: int, *, 
     shown = repr(lines[begin : min(end, begin + _SHOWN)].removesuffix(b"\n").decode("utf-8", "backslashreplace"))
     refused: ClientError
     if number == errno.EMSGSIZE:
-        refused = TooLong(number, f"{path}: a message of {end - begin} bytes is longer than the bus takes: {shown}")
+        refused = TooLong(number, f"{path}: a message of {end - begin} bytes is longer than the bus takes (max_message): {shown}")
     elif number == errno.EFAULT:
-        refused = ClientError(number, f"{path}: a message has no address, {{ID}} or {{*}}, in front: {shown}")
+        refused = NoAddress(number, f"{path}: a message has no address, {{ID}} or {{*}}, in front: {shown}")
     elif number in (errno.ENODEV, errno.ESRCH):
         if has_master(name) and not is_master:
             refused = NoMaster(number, f"{path} has no master any more that reads")

@@ -348,7 +348,7 @@ class Bus:
                 if work is not None and effects.work >= work and taken > start:
                     return taken, _Outcome.HAS_MORE
                 # What the master has no place for need not be looked at: it will be written again.
-                run, stop = wbuf.next_run(data, taken, channel.room if client.may_wait else None)
+                run, stop = wbuf.next_run(data, taken, *channel.room) if client.may_wait else wbuf.next_run(data, taken)
                 if run is not None:
                     effects.work += RUN_WORK
                     effects.is_unfinished = False

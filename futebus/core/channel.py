@@ -186,9 +186,9 @@ class Channel:
         return self.master if self.master and self.master.access.reads else None
 
     @property
-    def room(self) -> int:
-        """How many bytes the master has place for."""
-        return self.master.mailbox.room if self.master else 0
+    def room(self) -> tuple[int, int]:
+        """For how many bytes, and for how many messages, the master has place."""
+        return (self.master.mailbox.room, self.master.mailbox.places) if self.master else (0, 0)
 
     def _accept(self, sender: Client, run: Run, effects: Effects) -> int:
         size = len(run.data)
@@ -343,6 +343,8 @@ class Channel:
 
     def tell_writable(self, was_full: bool, effects: Effects) -> None:
         """After the master has read: wakes the pollers of the slaves that can write again and could not before."""
+        if self.blocked:
+            return  # these come first, and when the last of them is served, everybody is looked at
         for client in [client for client in self.armed_slaves if was_full or client.needs]:
             if self.is_writable(client):
                 client.needs = 0

@@ -5,6 +5,7 @@ Python operation per line a lot.
 """
 
 import re
+import sys
 from typing import NamedTuple
 
 from .errors import MessageTooLong
@@ -39,7 +40,7 @@ class WriteBuffer:
         self._max_message = max_message
         self.partial = bytearray()
 
-    def next_run(self, data: bytes, start: int, room: int | None = None) -> tuple[Run | None, int]:
+    def next_run(self, data: bytes, start: int, room: int | None = None, places: int = sys.maxsize) -> tuple[Run | None, int]:
         r"""Finds the next whole messages in what a client writes.
 
         The first of them may have begun in an earlier call: then the run is that one message. The partial message itself is
@@ -51,6 +52,7 @@ class WriteBuffer:
             start: where in it to look, below `len(data)`.
             room: how many bytes of messages are of use, if that is bounded by less than RUN_BYTES; the first message is found
                 whatever its length.
+            places: how many messages are of use; the first one is found in any case.
 
         Returns:
             The run, and where in `data` it ends. Without a run, what lies up to there was empty messages, or it was the
@@ -75,7 +77,7 @@ class WriteBuffer:
             assert newlines is not None
             return None, newlines.end()
         limit = min(start + (RUN_BYTES if room is None else min(room, RUN_BYTES)), len(data))
-        messages, stop = lines(data, start, max(limit, first + 1))
+        messages, stop = lines(data, start, max(limit, first + 1), max(places, 1))
         if stop - start > self._max_message:
             messages, stop = lines(data, start, self._before_long_one(data, start, stop))
         return Run(data[start:stop], messages), stop

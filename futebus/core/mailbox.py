@@ -112,6 +112,11 @@ class Mailbox:
         """How many bytes are free."""
         return max(self._max_size - self.size, 0)
 
+    @property
+    def places(self) -> int:
+        """How many messages may still be added."""
+        return max(self._max_messages - self.messages, 0)
+
     def fits(self, size: int) -> bool:
         """Whether a message of `size` bytes fits. An empty rlist takes a message of any size."""
         return not self.messages or (self.messages < self._max_messages and self.size + size <= self._max_size)

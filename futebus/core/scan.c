@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static PyObject *count_lines(const char *data, Py_ssize_t size, Py_ssize_t start, Py_ssize_t stop)
+static PyObject *count_lines(const char *data, Py_ssize_t size, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t most)
 {
     if (start < 0 || start > stop || stop > size) {
         PyErr_SetString(PyExc_ValueError, "start and stop are not within data");
@@ -15,7 +15,7 @@ static PyObject *count_lines(const char *data, Py_ssize_t size, Py_ssize_t start
     }
     const char *at = data + start, *end = data + stop, *newline;
     Py_ssize_t lines = 0;
-    while (at < end && *at != '\n' && (newline = memchr(at, '\n', (size_t)(end - at)))) {
+    while (lines < most && at < end && *at != '\n' && (newline = memchr(at, '\n', (size_t)(end - at)))) {
         lines++;
         at = newline + 1;
     }
@@ -25,20 +25,21 @@ static PyObject *count_lines(const char *data, Py_ssize_t size, Py_ssize_t start
 static PyObject *scan_lines(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    if (count != 3 || !PyObject_CheckBuffer(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "lines(data: bytes, start: int, stop: int)");
+    if (count < 3 || count > 4 || !PyObject_CheckBuffer(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "lines(data: bytes, start: int, stop: int, most: int = sys.maxsize)");
         return NULL;
     }
     Py_ssize_t start = PyLong_AsSsize_t(args[1]);
     Py_ssize_t stop = PyLong_AsSsize_t(args[2]);
+    Py_ssize_t most = count == 4 ? PyLong_AsSsize_t(args[3]) : PY_SSIZE_T_MAX;
     if (PyErr_Occurred())
         return NULL;
     if (PyBytes_CheckExact(args[0]))
-        return count_lines(PyBytes_AS_STRING(args[0]), PyBytes_GET_SIZE(args[0]), start, stop);
+        return count_lines(PyBytes_AS_STRING(args[0]), PyBytes_GET_SIZE(args[0]), start, stop, most);
     Py_buffer view;
     if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
         return NULL;
-    PyObject *answer = count_lines(view.buf, view.len, start, stop);
+    PyObject *answer = count_lines(view.buf, view.len, start, stop, most);
     PyBuffer_Release(&view);
     return answer;
 }
@@ -118,8 +119,8 @@ static PyObject *scan_split(PyObject *module, PyObject *data)
 
 static PyMethodDef scan_methods[] = {
     {"lines", (PyCFunction)(void (*)(void))scan_lines, METH_FASTCALL,
-     "lines(data, start, stop): how many whole, non-empty lines begin at data[start], up to the first empty one or stop, and where "
-     "the last of them ends."},
+     "lines(data, start, stop, most): how many whole, non-empty lines begin at data[start], up to the first empty one or stop and at "
+     "most so many, and where the last of them ends."},
     {"nul", (PyCFunction)(void (*)(void))scan_nul, METH_FASTCALL, "nul(data): where the first NUL byte is; -1 if there is none."},
     {"end", (PyCFunction)(void (*)(void))scan_end, METH_FASTCALL,
      "end(data, start, count): where, in data, the first count lines end that begin at data[start]."},

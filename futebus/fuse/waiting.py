@@ -295,7 +295,10 @@ class Calls:
             tell_error(log, lambda: "internal error in what a call has led to", failure)
             effects.failure = None  # its traceback holds whatever it went through
         for what in effects.later:
-            self._turns.put(partial(self._go_on, what, user), user)
+            # All who write to a channel wait for a broadcast on it, whoever's it is. So its turns are the channel's: there are
+            # few channels with so many readers, and many things that one user can put off.
+            whose = what.channel if isinstance(what, Broadcast | Behind) else user
+            self._turns.put(partial(self._go_on, what, user), whose)
         for token, answer in effects.finished[:_AT_ONCE]:
             self._finish(token, answer)
         for client in effects.ready[:_AT_ONCE]:

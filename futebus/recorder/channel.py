@@ -9,19 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..client.entry import enter
+from ..client.channel import RETRY_SECONDS, Endpoint, Way
+from ..client.errors import ClientError, NotAllowed
+from ..client.messages import texts
 from ..core.errors import BusError
-from ..core.kinds import has_master, parse_name
-from ..host.mounted import NoBus
-
-RETRY_SECONDS = (0.05, 1.0)
-"""How soon, and later how seldom, it is tried again to open a channel or to find room on the disk."""
+from ..core.kinds import parse_name
 
 SAID_SECONDS = 1.0
 """How long an absence is that is spoken of before it is over."""
-
-_FOR_GOOD = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
-"""What waiting does not mend."""
 
 Say = Callable[[str], None]
 
@@ -66,22 +61,15 @@ def open_channel(channel: Path, is_master: bool, mode: int | None = None, *, cre
         BusAway: there is no bus, no such channel, or nobody is master of it.
         ChannelError: it is refused for good: no permission, for one.
     """
-    is_mastered = has_master(channel.name)
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if is_master or (creates and not is_mastered) else 0)
+    way = Way(channel, writes=False, is_master=is_master, creates=creates, mode=mode)
+    endpoint = Endpoint(way, texts(bytes), is_blocking=False)
     try:
-        return enter(channel.parent, f"+{'.' * is_master}{channel.name}", flags, mode)
-    except NoBus as error:
-        if error.number in _FOR_GOOD:
-            raise ChannelError(f"{channel}: {os.strerror(error.number or 0)}") from None
-        raise BusAway(f"{channel}: {error}") from None
-    except OSError as error:
-        if error.errno == errno.EEXIST:
-            raise BusAway(f"{channel}: it has a master already") from None
-        if error.errno in _FOR_GOOD:
-            raise ChannelError(f"{channel}: {error.strerror}") from None
-        if error.errno in (errno.ENOENT, errno.ESPIPE) and not flags & os.O_CREAT:
-            raise BusAway(f"{channel}: {'it has no master' if is_mastered else 'there is no such channel'}") from None
-        raise BusAway(f"{channel}: {error.strerror}") from None
+        endpoint.open_nowait()
+    except NotAllowed as error:
+        raise ChannelError(str(error)) from None
+    except ClientError as error:
+        raise (ChannelError if error.errno == errno.ENAMETOOLONG else BusAway)(str(error)) from None
+    return endpoint.detach()
 
 
 def join(

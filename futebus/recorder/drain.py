@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..client.channel import RETRY_SECONDS
 from ..client.inquire import inquire
 from ..core.kinds import has_master
 from ..spool import SpoolWriter
 from ..spool.layout import READ_BYTES
-from .channel import RETRY_SECONDS, Say, check_channel, join
+from .channel import Say, check_channel, join
 
 LOOK_SECONDS = 1.0
 """How often the bus is asked, while lines come, how many it has dropped."""

@@ -5,6 +5,7 @@ may die at any moment, and nothing is lost: the holder starts another drain, and
 """
 
 import contextlib
+import math
 import os
 import re
 import signal
@@ -16,17 +17,20 @@ import zlib
 from collections.abc import Callable
 from typing import TypeVar
 
+from ..client.inquire import inquire
+from ..core.text import counted
+from ..host.mounted import NoBus, find_bus
 from ..host.service import ServiceManager
 from ..host.signals import ending_signals
 from ..spool import Spool, SpoolError, SpoolLock
 from .channel import Say, check_channel, join
 from .recording import Held, Recording
-from .worker import DONE, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
+from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
 
 T = TypeVar("T")
 
-END_SECONDS = 2.0
-"""How long, at the end, the drain is waited for before it is killed."""
+INSISTING_SECONDS = 0.5
+"""How long after the first signal to end the next one means it: timeout(1) sends each twice, to the process and to its group."""
 
 LIVES_SECONDS = 1.0
 """A drain that dies is started again at once if it has lived for so long, or has taken lines; otherwise, the second time, after a
@@ -62,6 +66,8 @@ class Holder:
         self._held: Held | None = None
         self._ending: int | None = None
         """The signal that ends it."""
+        self._asked = -math.inf
+        """When that came."""
         self._deadline: float | None = None
         self._is_late = False
         """Whether the drain had to be killed at the deadline."""
@@ -82,6 +88,7 @@ class Holder:
         try:
             self._adopt()
             self._record()
+            self._tell_left()
         finally:
             self._manager.tell("STOPPING=1")
             self._lock.close()
@@ -135,6 +142,21 @@ class Holder:
             self._manager.drop(self._held.name)
             os.close(self._held.descriptor)
             self._held = None
+
+    def _tell_left(self) -> None:
+        """Closes the channel of a master that ends, and says if somebody has written on: what was accepted then is gone."""
+        if self._held is None or not self._recording.is_master or (self._manager and self._ending == signal.SIGTERM):
+            return
+        descriptor = self._held.descriptor
+
+        def ask(wait: Callable[[float], bool]) -> int:
+            with contextlib.suppress(OSError):  # the bus has gone; its daemon says what was lost
+                return inquire(descriptor).queued
+            return 0
+
+        if queued := self._apart(ask, END_SECONDS / 2):
+            self._say(f"{self._recording.channel}: {counted(queued, 'line')} came while it ended and will not be in the spool")
+        self._close()
 
     @property
     def _prefix(self) -> str:
@@ -222,6 +244,7 @@ class Holder:
     def _watch(self, child: int, control: int) -> int:
         """Waits for the drain's end. Returns its exit status, or the signal that killed it, negative."""
         if self._ending is not None:
+            self._take_name()
             self._tell_to_finish(control)
         while True:
             left = None if self._deadline is None else self._deadline - time.monotonic()
@@ -231,11 +254,11 @@ class Holder:
                 if pid:
                     return os.waitstatus_to_exitcode(status)
             elif self._ending is None:
-                self._ending = number
-                self._deadline = time.monotonic() + END_SECONDS
+                self._ending, self._asked = number, time.monotonic()
+                self._deadline = self._asked + END_SECONDS
                 self._take_name()
                 self._tell_to_finish(control)
-            else:
+            elif number is None or time.monotonic() - self._asked > INSISTING_SECONDS:
                 # It is late, or somebody is impatient.
                 self._is_late = True
                 self._say(f"{self._recording.channel}: ended before everything that was queued was taken")
@@ -258,9 +281,13 @@ class Holder:
         channel, held = self._recording.channel, self._held
 
         def take(wait: Callable[[float], bool]) -> None:
-            with contextlib.suppress(OSError):
-                if channel.stat().st_ino == os.fstat(held.descriptor).st_ino:
-                    channel.unlink()
+            with contextlib.suppress(OSError, NoBus):
+                bus = find_bus(channel.parent)  # another may be there by now: who owns the directories above decides that
+                try:
+                    if os.path.samestat(os.stat(channel.name, dir_fd=bus, follow_symlinks=False), os.fstat(held.descriptor)):
+                        os.unlink(channel.name, dir_fd=bus)
+                finally:
+                    os.close(bus)
 
         self._apart(take, END_SECONDS / 2)
         self._manager.drop(held.name)

@@ -7,17 +7,22 @@ import errno
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
+from ..client.channel import RETRY_SECONDS
 from ..spool import SpoolLock, SpoolWriter
-from .channel import RETRY_SECONDS, Say
+from .channel import Say
 from .drain import Drain, while_full
 from .recording import Held, Recording
 from .upkeep import Upkeep
 
 FINISH_SECONDS = 1.5
 """How long, at the end, what is still queued is taken. Who goes on writing then is heard no more."""
+
+END_SECONDS = 2.0
+"""How long, at the end, the drain is waited for before it is killed."""
 
 DONE, FAILED, ENDED, FATAL, ORPHANED = 0, 1, 3, 4, 5
 """How it ends: as it was told; by an error that may pass; with its channel; by one that will not pass; without a holder."""
@@ -87,6 +92,7 @@ class Worker:
     def __init__(self, recording: Recording, held: Held, lock: SpoolLock, control: int, say: Say) -> None:
         self.signal: int | None = None
         """A signal to end that has come meanwhile. It is the holder who acts on it, if there is one."""
+        self._signalled = 0.0
         self._recording, self._held, self._lock, self._control, self._say = recording, held, lock, control, say
         self._word: bytes | None = None
         self._told = threading.Event()
@@ -119,11 +125,13 @@ class Worker:
             if self._drain is not None:
                 self._drain.close()
             outcome = ORPHANED
+            if time.monotonic() - self._signalled > END_SECONDS:
+                self.signal = None  # it was for this process alone: the holder has not ended by it
         signal.pthread_sigmask(signal.SIG_BLOCK, {*signals, signal.SIGCHLD})
         return outcome
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.signal = number
+        self.signal, self._signalled = number, time.monotonic()
 
     def _listen(self) -> None:
         self._word = os.read(self._control, 1)

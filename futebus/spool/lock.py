@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .files import OWN_MODE, Directory
-from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, Identity, NotASpool, SpoolInUse, read_identity, segment_firsts
+from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, Identity, NotASpool, SpoolError, SpoolInUse, read_identity
+from .reader import Spool
 
 
 class SpoolLock:
@@ -22,7 +23,7 @@ class SpoolLock:
         mode: the permissions of the directory, if it is made. Files have the same, but cannot be executed.
 
     Raises:
-        ForeignSpool: it is the spool of another channel, and has had lines.
+        ForeignSpool: it is the spool of another channel.
         NotASpool: the directory has something else in it, or others can write to it.
         SpoolInUse: somebody else writes it.
         OSError: as the system says, `ENOSPC` among others.
@@ -73,34 +74,26 @@ class SpoolLock:
 
     def _identify(self) -> Identity:
         self.directory.remove(IDENTITY + ".new")
-        # Whoever has mistyped the channel's name should not have spoiled the spool for the right one by that.
-        if not self.directory.has(IDENTITY) or self._is_untouched(read_identity(self.path, self.directory.descriptor)):
+        if not self.directory.has(IDENTITY):
             self.directory.replace(IDENTITY, Identity(FORMAT, str(uuid.uuid4()), self.channel).encoded())
         return self.read_again()
-
-    def _is_untouched(self, identity: Identity) -> bool:
-        """Whether it is another channel's, and nothing that this has ever said is known here."""
-        if identity.channel == self.channel or identity.least or identity.lost:
-            return False
-        firsts = segment_firsts(self.path, self.directory.descriptor)
-        if firsts != [0]:
-            return not firsts
-        name = f"{0:020d}.lines"
-        if not self.directory.has(name):
-            return False
-        descriptor = self.directory.open(name)
-        try:
-            return os.pread(descriptor, 1, 0) in (b"", b"\0")
-        finally:
-            os.close(descriptor)
 
     def read_again(self) -> Identity:
         """What the spool says of itself now: another process with this lock may have noted something."""
         with self._noting:
             self.identity = read_identity(self.path, self.directory.descriptor)
         if self.identity.channel != self.channel:
-            raise ForeignSpool(f"{self.path} is the spool of {self.identity.channel}, not of {self.channel}")
+            # Somebody may have mistyped the channel's name before. It is not for us to tell that nobody has this spool open.
+            hint = "; it has no lines, so rm -r takes it out of the way" if self._has_no_lines() else ""
+            raise ForeignSpool(f"{self.path} is the spool of {self.identity.channel}, not of {self.channel}{hint}")
         return self.identity
+
+    def _has_no_lines(self) -> bool:
+        try:
+            last = Spool(self.path).last
+        except (SpoolError, OSError):
+            return False
+        return not (last.line or last.lost)
 
     def note(self, **changes: Any) -> None:
         """Has the spool say something else of itself, from now on and after a loss of power. Any thread may call it.

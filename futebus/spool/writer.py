@@ -61,7 +61,7 @@ class SpoolWriter:
         mode: the permissions of the directory if it is made, as for `SpoolLock`.
 
     Raises:
-        ForeignSpool: it is the spool of another channel, and has had lines.
+        ForeignSpool: it is the spool of another channel.
         NotASpool: the directory has something else in it, or others can write to it.
         SpoolInUse: somebody else writes it.
         OSError: as the system says, `ENOSPC` among others.

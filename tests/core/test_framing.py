@@ -118,6 +118,12 @@ def test_a_run_ends_where_the_room_does(room: int | None, run: Run, stop: int, b
     assert (found, end - len(before)) == (run, stop)
 
 
+@pytest.mark.parametrize(("places", "run", "stop"), [(3, b"a\nbc\ndef\n", 9), (2, b"a\nbc\n", 5), (1, b"a\n", 2), (0, b"a\n", 2)])
+def test_a_run_ends_where_the_places_do(places: int, run: bytes, stop: int) -> None:
+    data = b"xyz\na\nbc\ndef\n\nx\n"
+    assert WriteBuffer(MAX).next_run(data, 4, 100, places) == (Run(run, run.count(b"\n")), 4 + stop)
+
+
 @pytest.mark.parametrize("room", [0, 1, 100])
 def test_too_long_is_too_long_whatever_the_room(room: int) -> None:
     buffer = WriteBuffer(MAX)

@@ -1,8 +1,13 @@
 """When the rlist of a client is full that is no master: the oldest message is dropped for the new one."""
 
+from typing import Any
+
 import pytest
 
-from futebus.core.client import Client
+from futebus.core.bus import Bus
+from futebus.core.channel import Channel
+from futebus.core.client import Access, Client, Owner
+from futebus.core.framing import Run
 from futebus.core.limits import Limits
 
 from .driver import Driver, text
@@ -121,3 +126,60 @@ def test_what_a_client_leaves_unread_is_counted_as_lost(kind: str) -> None:
     bus.close(reader)
     channel = writer.channel
     assert (channel.messages_out, channel.dropped, channel.lost) == (1, 0, 2)
+
+
+# ---------------------------------------------------------------------------------------------- what it costs
+
+
+@pytest.mark.parametrize("name", [b".U_x", b".S_x"])
+def test_one_free_place_is_filled_by_looking_at_one_message(name: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is full of short messages, and each of those who wait has thousands of them."""
+    bus = Bus(Limits(max_queue=1000))
+    owner = Owner(0, 0, 1)
+    master, _ = bus.create(name, Access(True, True), owner, 0o666, 0)
+    for number in range(3):
+        slave, _ = bus.open(master.channel, Access(False, True), owner, 0)
+        assert bus.write(slave, b"a\n" * 50_000, 0, number)[0] is None
+    assert len(master.channel.blocked) == 3
+    looked_at: list[int] = []
+    send = Channel.send
+
+    def spy(channel: Channel, sender: Client, run: Run, *rest: Any, **more: Any) -> int:
+        looked_at.append(run.messages)
+        return send(channel, sender, run, *rest, **more)
+
+    monkeypatch.setattr(Channel, "send", spy)
+    for _ in range(10):
+        while not master.mailbox.is_full or master.mailbox.controls:
+            bus.read(master, 100, 0)  # who opened, too
+        looked_at.clear()
+        bus.read(master, 100, 0)
+        assert looked_at
+        assert max(looked_at) == 1
+
+
+def test_nobody_who_polls_is_looked_at_while_others_wait_with_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Bus(Limits(max_queue=10))
+    owner = Owner(0, 0, 1)
+    master, _ = bus.create(b".U_x", Access(True, True), owner, 0o666, 0)
+    slaves = [bus.open(master.channel, Access(False, True), owner, 0)[0] for _ in range(20)]
+    assert bus.write(slaves[0], b"a\n" * 100, 0, "token")[0] is None
+    for slave in slaves[1:]:
+        assert not bus.poll(slave, arm=True).writable
+    asked: list[Client] = []
+    is_writable = Channel.is_writable
+
+    def spy(channel: Channel, client: Client) -> bool:
+        asked.append(client)
+        return is_writable(channel, client)
+
+    monkeypatch.setattr(Channel, "is_writable", spy)
+    told: list[Client] = []
+    for _ in range(100):
+        was_waiting = bool(master.channel.blocked)
+        effects = bus.read(master, 100, 0)[1]
+        told += effects.ready
+        if was_waiting and master.channel.blocked:
+            assert not asked
+        asked.clear()
+    assert sorted(client.id for client in told) == [slave.id for slave in slaves[1:]]

@@ -108,7 +108,7 @@ def test_permissions_are_for_a_channel_that_is_new(bus: Mount, place: Path, drai
 
 def test_a_slave_takes_what_the_master_says_and_waits_for_the_next_one(bus: Mount, place: Path, draining: Draining) -> None:
     drain = draining(bus / "U_x")
-    drain.wait_for("it has no master; waiting")
+    drain.wait_for("has no master; waiting")
     for number in range(2):
         master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
         drain.wait_until_joined()
@@ -297,7 +297,7 @@ def test_a_directory_under_a_bus_that_has_gone_stays_empty(place: Path) -> None:
 def test_a_second_master_waits_for_the_first(bus: Mount, place: Path, draining: Draining) -> None:
     first = open_channel(bus / "U_x", True)
     drain = draining(bus / "U_x", is_master=True)
-    drain.wait_for("it has a master already; waiting")
+    drain.wait_for("has a master already; waiting")
     os.close(first)
     drain.wait_until_joined()
 

@@ -2,15 +2,18 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from futebus.recorder.holder import pause_after
+from futebus.recorder.worker import END_SECONDS
 from futebus.spool import Spool, SpoolLock, SpoolWriter
 
 from ..helpers.mounts import Mount, Mounting, run
@@ -224,6 +227,67 @@ def test_a_full_disk(bus: Mount, recording: Recording, small_disk: Path, start: 
     assert numbers_of(recorder.spool, 1) == [list(range(20_000))]
 
 
+def test_a_signal_that_comes_twice_is_one(bus: Mount, recording: Recording, start: Start) -> None:
+    """timeout(1) sends it to the process, and then to its group."""
+    for _ in range(5):
+        recorder = recording(bus / "U_x")
+        running = writers(start, bus / "U_x", 1, 20_000)
+        until(lambda: bus.channel("U_x")["IN"] != "0", "lines come")
+        for _ in range(2):
+            os.killpg(recorder.process.pid, signal.SIGTERM)
+            recorder.process.send_signal(signal.SIGTERM)
+        assert recorder.process.wait(DEADLINE) == 0, recorder.words
+        assert "ended before everything" not in recorder.words
+        running[0].wait(DEADLINE)
+        shutil.rmtree(recorder.spool)
+
+
+def test_what_comes_while_it_ends_is_counted(bus: Mount, recording: Recording, start: Start) -> None:
+    recorder = recording(bus / "U_x")
+    sent = 0
+    with open(bus / "U_x", "wb", buffering=0) as writer:
+        until(lambda: Spool(recorder.spool).end or writer.write(b"x" * 99 + b"\n") == 0, "it records")
+        recorder.process.send_signal(signal.SIGTERM)
+        try:
+            while True:
+                sent += writer.write((b"x" * 99 + b"\n") * 5000) // 100
+        except OSError:
+            pass
+    assert recorder.process.wait(DEADLINE) == 0
+    told = re.search(r"(\d+) lines? came while it ended", recorder.words)
+    lost = re.search(r"closed with (\d+) messages? unread", bus.words)
+    assert (told is not None) == (lost is not None), recorder.words
+    assert told is None or lost is None or int(told[1]) <= int(lost[1])
+
+
+def test_a_signal_to_the_drain_alone_is_forgotten(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "U_x")
+    drain = recorder.drain()
+    os.kill(drain, signal.SIGTERM)
+    begin = time.monotonic()
+    until(lambda: time.monotonic() > begin + END_SECONDS, "the holder would have ended by the same signal")
+    kill(recorder.holder)
+    recorder.wait_for(f"{drain} holds it now")
+    (bus / "U_x").write_bytes(b"one\n")
+    until(lambda: Spool(recorder.spool).end == 1, "it goes on")
+    os.kill(drain, signal.SIGTERM)
+    until(lambda: not is_alive(drain), "it has ended")
+
+
+def test_the_channel_of_another_bus_is_not_taken(mounting: Mounting, recording: Recording, place: Path) -> None:
+    """Who owns a directory above the bus decides what its path leads to in the end."""
+    one, other = mounting(), mounting()
+    door = place / "door"
+    door.symlink_to(one.path)
+    recorder = recording(door / "U_x")
+    master = os.open(other / ".U_x", os.O_RDWR | os.O_CREAT)
+    door.unlink()
+    door.symlink_to(other.path)
+    recorder.end()
+    assert (other / "U_x").exists()
+    os.close(master)
+
+
 def test_a_spool_that_is_removed_ends_it(bus: Mount, recording: Recording, place: Path) -> None:
     recorder = recording(bus / "B_x")
     drain = recorder.drain()
@@ -298,7 +362,8 @@ def test_lines_that_are_too_old_go_without_new_ones(bus: Mount, recording: Recor
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(place: Path, arguments: list[str], status: int, words: str) -> None:
     (place / "file").touch()
-    SpoolWriter(place / "foreign", "U_other").close()
+    with SpoolWriter(place / "foreign", "U_other") as foreign:
+        foreign.append(b"line\n")
     lock = SpoolLock(place / "used", "B_x")
     done = run(*RECORD, *arguments, cwd=place)
     lock.close()

@@ -164,23 +164,21 @@ def test_what_is_no_spool_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_a_spool_that_never_had_a_line_can_be_another_channels(path: Path) -> None:
-    with small(path, channel="B_typo"):
-        before = Spool(path)
-    with small(path) as spool:
-        spool.append(b"half a line")
-        with pytest.raises(ForeignSpool, match="is not the spool that these offsets belong to"):
-            Spool(path).check(before.id, 0)
-    with pytest.raises(ForeignSpool, match="is the spool of B_x, not of B_y"):
-        small(path, channel="B_y")
-
-
-def test_a_spool_whose_lines_have_been_removed_stays_its_channels(path: Path) -> None:
-    with small(path) as spool:
-        spool.append(numbered(0, 10))
-        assert spool.retain(age=0) == 10
-    with pytest.raises(ForeignSpool):
-        small(path, channel="B_y")
+def test_a_spool_of_another_channel_that_has_no_lines_says_so(path: Path) -> None:
+    """Whoever has mistyped the channel's name before is told what to do, if no lines are lost by it."""
+    small(path, channel="B_typo").close()
+    with pytest.raises(
+        ForeignSpool, match=r"is the spool of B_typo, not of B_x; it has no lines, so rm -r takes it out of the way$"
+    ):
+        small(path)
+    with small(path, channel="B_typo") as spool:
+        spool.append(b"\0\n")
+    with pytest.raises(ForeignSpool, match=r"not of B_x$"):
+        small(path)
+    with small(path, channel="B_typo") as spool:
+        assert spool.retain(age=0) == 1
+    with pytest.raises(ForeignSpool, match=r"not of B_x$"):
+        small(path)
 
 
 def test_a_spool_of_another_channel_or_format_is_left_alone(path: Path) -> None:

@@ -1,30 +1,21 @@
 """A channel for one who only writes: opened as slave or peer, given whole lines, every refusal told in one sentence."""
 
 import contextlib
-import errno
 import os
-import re
 import select
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ...client import entry
-from ...core.kinds import LETTERS, has_master
+from ...client.channel import BLOCK, Endpoint, Way
+from ...client.errors import ClientError, NoAddress
+from ...client.messages import texts
+from ...core.kinds import LETTERS
 from ...core.limits import MAX_NAME
 from ...host import mounted
 from ..telling import Sentence
 
-BLOCK = 128 * 1024
-"""Bytes of lines that one write(2) brings. The bus takes a block as one piece of work, and serves others between two. Blocks of
-1 MiB are half again as fast, of 32 KiB half as fast; with any of them, Spark is what takes the time."""
-
-
-_SHOWN = 60
-"""Bytes of a line that are shown when it is refused."""
-
-_BUS_IS_GONE = {errno.ESHUTDOWN, errno.ENOTCONN, errno.ECONNABORTED}
-_ADDRESS = re.compile(rb"\{([0-9A-Fa-f]+)\}")
+__all__ = ["BLOCK", "Outlet", "Outlets", "SinkError", "check_bus", "check_name", "is_directory"]
 
 
 class SinkError(Sentence):
@@ -63,21 +54,6 @@ def is_directory(path: Path) -> bool:
         return False
 
 
-def end_of_block(lines: bytes, start: int) -> int:
-    r"""Where the block of whole lines ends that begins at `start`.
-
-    Args:
-        lines: whole lines, the last one too ends with `\n`.
-        start: the beginning of a line.
-
-    Returns:
-        A line's end at most `BLOCK` bytes on; the end of the first line if that is longer.
-    """
-    if len(lines) - start <= BLOCK:
-        return len(lines)
-    return lines.rfind(b"\n", start, start + BLOCK) + 1 or lines.find(b"\n", start + BLOCK) + 1
-
-
 class Outlet:
     """One open channel.
 
@@ -93,23 +69,17 @@ class Outlet:
     def __init__(self, directory: Path, name: str, *, may_block: bool = True) -> None:
         check_name(name)
         self.name = name
-        flags = os.O_WRONLY | os.O_CLOEXEC
-        if not has_master(name):
-            flags |= os.O_CREAT
-        if not may_block:
-            flags |= os.O_NONBLOCK
+        self._channel = Endpoint(Way(directory / name, reads=False, creates=True), texts(bytes), is_blocking=may_block)
         try:
-            self._file = entry.enter(directory, name, flags)
-        except mounted.NoBus as error:
+            self._channel.open_nowait()
+        except ClientError as error:
             raise SinkError(str(error)) from None
-        except OSError as error:
-            raise SinkError(_why_not_opened(name, error)) from None
         self._poller = select.poll()
-        self._poller.register(self._file, select.POLLOUT)
+        self._poller.register(self._channel, select.POLLOUT)
 
     def close(self) -> None:
         """Closes the channel."""
-        os.close(self._file)
+        self._channel.close()
 
     def put(self, lines: bytes) -> None:
         r"""Writes whole lines in blocks, and waits for a master that has no place.
@@ -117,15 +87,9 @@ class Outlet:
         Raises:
             SinkError: a line was refused. Those before it have been sent.
         """
-        view = memoryview(lines)
         start = 0
         while start < len(lines):
-            end = end_of_block(lines, start)
-            while start < end:
-                try:
-                    start += os.write(self._file, view[start:end])
-                except OSError as error:
-                    raise SinkError(self._why_refused(error, lines, start)) from None
+            start = self._send(lines, start)
 
     def offer(self, lines: bytes, start: int) -> int:
         """Writes what there is place for, from `start` on, with one write(2).
@@ -137,35 +101,21 @@ class Outlet:
             SinkError: the line at `start` was refused.
         """
         try:
-            return os.write(self._file, memoryview(lines)[start:])
+            return self._send(lines, start) - start
         except BlockingIOError:
             return 0
-        except OSError as error:
-            raise SinkError(self._why_refused(error, lines, start)) from None
+
+    def _send(self, lines: bytes, start: int) -> int:
+        try:
+            return self._channel.send_nowait(lines, start)
+        except NoAddress as error:
+            raise SinkError(f"{error}; it can also be in a column `address`") from None
+        except ClientError as error:
+            raise SinkError(str(error)) from None
 
     def wait(self) -> None:
         """Waits until `offer` is worth another try. Signals end it, by what their handlers do."""
         self._poller.poll()
-
-    def _why_refused(self, error: OSError, lines: bytes, start: int) -> str:
-        # Short counts end at a line's end, except within a line that the kernel brings in several pieces (over 1 MiB).
-        begin = lines.rfind(b"\n", 0, start) + 1
-        end = lines.find(b"\n", start) + 1 or len(lines)
-        line = lines[begin : min(end, begin + _SHOWN)].removesuffix(b"\n").decode("utf-8", "backslashreplace")
-        name = self.name
-        if error.errno == errno.EMSGSIZE:
-            return f"{name}: a line of {end - begin} bytes with its newline is longer than the bus takes (max_message): {line!r}"
-        if error.errno == errno.EFAULT:
-            return f"{name}: a line has no address, {{ID}} or {{*}} in front or in the column `address`: {line!r}"
-        if error.errno in (errno.ENODEV, errno.ESRCH):
-            if has_master(self.name):
-                return f"{name} has no master any more that reads"
-            address = _ADDRESS.match(lines, begin)
-            client = f"client {address[1].decode()}" if address else "the client addressed"
-            return f"{name}: {client} {'is not on the channel' if error.errno == errno.ENODEV else 'does not read'}: {line!r}"
-        if error.errno in _BUS_IS_GONE:
-            return f"{name}: the bus is being unmounted or is gone"
-        return f"{name} cannot be written to: {os.strerror(error.errno or 0)}"
 
 
 class Outlets:
@@ -194,13 +144,3 @@ class Outlets:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
-
-
-def _why_not_opened(name: str, error: OSError) -> str:
-    if error.errno in (errno.ENOENT, errno.ESPIPE) and has_master(name):
-        return f"{name} has no master"
-    if error.errno in _BUS_IS_GONE | {errno.ENOENT}:
-        return f"{name}: the bus is being unmounted or is gone"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"{name} may not be written to: {os.strerror(error.errno)}"
-    return f"{name} cannot be opened: {os.strerror(error.errno or 0)}"

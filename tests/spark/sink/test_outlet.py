@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from futebus.spark.sink.outlet import BLOCK, Outlet, Outlets, SinkError, end_of_block
+from futebus.client.channel import end_of_block
+from futebus.spark.sink.outlet import BLOCK, Outlet, Outlets, SinkError
 
 from ...helpers.collectors import Collect
 from ...helpers.descriptors import descriptors
@@ -30,14 +31,14 @@ def opened(bus: Mount, name: str) -> Iterator[Outlet]:
 
 
 def test_what_is_refused_is_told_in_one_line_whatever_the_name_is(bus: Mount) -> None:
-    with refused(r"U_\x1b[2J\n\xff has no master"), opened(bus, "U_\x1b[2J\n\udcff"):
+    with refused(rf"{bus.path}/U_\x1b[2J\n\xff has no master"), opened(bus, "U_\x1b[2J\n\udcff"):
         pass
 
 
 @pytest.mark.parametrize("name", ["U_jobs", "S_upper"])
 def test_no_master(name: str, bus: Mount) -> None:
     before = descriptors()
-    with refused(f"{name} has no master"), opened(bus, name):
+    with refused(f"{bus / name} has no master"), opened(bus, name):
         pass
     assert descriptors() == before
 
@@ -70,13 +71,13 @@ except SinkError as error:
     assert (done.returncode, done.stderr) == (0, "")
     until(lambda: bus.daemon.poll() is not None, "the daemon has ended")
     assert list(bus.path.iterdir()) == []
-    assert done.stdout == f"{name}: the bus is being unmounted or is gone\n"
+    assert done.stdout == f"{bus / name}: the bus is being unmounted or is gone\n"
 
 
 def test_the_bus_is_full(mounting: Mounting) -> None:
     bus = mounting("max_channels=1")
     bus.touch("B_0")
-    with refused("B_1 cannot be opened: No space left on device"), opened(bus, "B_1"):
+    with refused(f"{bus / 'B_1'}: the bus has too many channels"), opened(bus, "B_1"):
         pass
 
 
@@ -86,7 +87,7 @@ def test_a_line_that_is_too_long(mounting: Mounting, collect: Collect) -> None:
     good, long = b"x" * 1023 + b"\n", b"y" * 1024 + b"\n"
     shown = "y" * 60
     with opened(bus, "B_log") as outlet:
-        with refused(f"B_log: a line of 1025 bytes with its newline is longer than the bus takes (max_message): '{shown}'"):
+        with refused(f"{bus / 'B_log'}: a message of 1025 bytes is longer than the bus takes (max_message): '{shown}'"):
             outlet.put(good * 300 + long + good)
         outlet.put(b"end\n")
     assert channel.lines(301) == ["x" * 1023] * 300 + ["end"]
@@ -96,11 +97,14 @@ def test_addresses_that_lead_nowhere(bus: Mount, collect: Collect) -> None:
     reader = collect(bus / "A_chat")
     silent = os.open(bus / "A_chat", os.O_WRONLY)
     with opened(bus, "A_chat") as outlet:
-        with refused("A_chat: a line has no address, {ID} or {*} in front or in the column `address`: 'hello'"):
+        with refused(
+            f"{bus / 'A_chat'}: a message has no address, {{ID}} or {{*}}, in front: 'hello'; "
+            "it can also be in a column `address`"
+        ):
             outlet.put(b"{1}a\nhello\n{1}b\n")
-        with refused("A_chat: client 7f is not on the channel: '{7f}hello'"):
+        with refused(f"{bus / 'A_chat'}: client 7f is not on the channel: '{{7f}}hello'"):
             outlet.put(b"{1}c\n{7f}hello\n")
-        with refused("A_chat: client 2 does not read: '{2}hello'"):
+        with refused(f"{bus / 'A_chat'}: client 2 does not read: '{{2}}hello'"):
             outlet.put(b"{2}hello\n")
     os.close(silent)
     assert reader.lines(2) == ["{3}a", "{3}c"]
@@ -112,7 +116,7 @@ def test_a_master_that_leaves(mounting: Mounting) -> None:
     with opened(bus, "U_jobs") as outlet:
         outlet.put(b"a\n" * 4)
         os.close(master)
-        with refused("U_jobs has no master any more that reads"):
+        with refused(f"{bus / 'U_jobs'} has no master any more that reads"):
             outlet.put(b"a\n")
 
 
@@ -120,7 +124,7 @@ def test_a_bus_that_goes(bus: Mount) -> None:
     bus.touch("B_log")
     with opened(bus, "B_log") as outlet:
         bus.unmount()
-        with refused("B_log: the bus is being unmounted or is gone"):
+        with refused(f"{bus / 'B_log'}: the bus is being unmounted or is gone"):
             outlet.put(b"a\n")
 
 
@@ -133,7 +137,7 @@ def test_a_channel_of_somebody_else(mounting: Mounting) -> None:
         status = 1
         try:
             os.setuid(65534)
-            with refused("B_log may not be written to: Permission denied"), opened(bus, "B_log"):
+            with refused(f"{bus / 'B_log'}: Permission denied"), opened(bus, "B_log"):
                 pass
             status = 0
         finally:

@@ -98,7 +98,7 @@ def test_a_line_that_is_refused(query: Path, mounting: Mounting, collect: Collec
     bus = mounting("max_message=100")
     channel = collect(bus / "B_log")
     lines = ["a", "b" * 100, "c"]
-    sentence = f"B_log: a line of 101 bytes with its newline is longer than the bus takes (max_message): '{'b' * 60}'"
+    sentence = f"{bus / 'B_log'}: a message of 101 bytes is longer than the bus takes (max_message): '{'b' * 60}'"
     for _ in range(2):
         with refuse(sentence):
             publish(query, bus.path, 7, staged(query, 7, *lines))
@@ -113,7 +113,7 @@ def test_a_line_that_is_refused(query: Path, mounting: Mounting, collect: Collec
 
 
 def test_an_older_batch_is_finished_first(query: Path, bus: Mount, collect: Collect) -> None:
-    with refuse("U_jobs has no master"):
+    with refuse(f"{bus / 'U_jobs'} has no master"):
         publish(query, bus.path, 7, staged(query, 7, "a", channel="U_jobs"))
     channel = collect(bus / ".U_jobs")
     publish(query, bus.path, 8, staged(query, 8, "b", channel="U_jobs"))
@@ -124,7 +124,7 @@ def test_a_batch_of_which_nothing_is_out_is_forgotten(
     query: Path, bus: Mount, collect: Collect, capfd: pytest.CaptureFixture[str]
 ) -> None:
     segments = staged(query, 7, "a", channel="U_jobs")
-    with refuse("U_jobs has no master"):
+    with refuse(f"{bus / 'U_jobs'} has no master"):
         publish(query, bus.path, 7, segments)
     forget(query, 7, [segment.file for segment in segments])
     assert names(query) == ["journal"]
@@ -139,7 +139,7 @@ def test_a_batch_of_which_a_part_is_out_is_kept(
 ) -> None:
     channel = collect(bus / "B_log")
     segments = [*staged(query, 7, "a"), *staged(query, 7, "b", channel="U_jobs")]
-    with refuse("U_jobs has no master"):
+    with refuse(f"{bus / 'U_jobs'} has no master"):
         publish(query, bus.path, 7, segments)
     forget(query, 7, [segment.file for segment in segments])
     assert capfd.readouterr().err == "futebus: a part of batch 7 is out; the rest follows when it is committed again\n"

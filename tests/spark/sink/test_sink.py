@@ -153,8 +153,8 @@ def test_wrong_options_are_told_when_a_query_starts(spark: SparkSession, bus: Mo
 
 
 def test_what_a_task_meets_is_told(table: Table, bus: Mount) -> None:
-    with pytest.raises(PySparkException, match="SinkError: U_jobs has no master") as caught:
+    with pytest.raises(PySparkException, match=r"SinkError: /.*/U_jobs has no master") as caught:
         publish(table("value string", ("a",)), bus / "U_jobs")
     assert "Traceback" not in str(caught.value).partition("JVM stacktrace")[0]
-    with pytest.raises(PySparkException, match=r"SinkError: A_chat: a line has no address, .*: 'a'"):
+    with pytest.raises(PySparkException, match=r"SinkError: /.*/A_chat: a message has no address, .*: 'a'"):
         publish(table("value string", ("a",)), bus / "A_chat")

@@ -584,7 +584,7 @@ def test_what_is_missing_is_told_in_one_sentence(bus: Mount, stream: Stream, kee
         cases: list[tuple[Path, dict[str, object], str]] = [
             (tmp_path / "B_log", {}, f"no bus is mounted on {tmp_path}"),
             (bus / "U_none", {}, "has no master; the option master=true makes the query become it"),
-            (bus / "U_held", {"master": True}, "it has a master already"),
+            (bus / "U_held", {"master": True}, "has a master already"),
             (bus / "B_log", {"spoolLocation": tmp_path / "other"}, "is no spool, and not empty"),
             (bus / "B_log", {"spoolLocation": tmp_path / "other" / "file" / "spool"}, "/other/file is no directory"),
             (
