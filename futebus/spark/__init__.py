@@ -16,6 +16,9 @@ for _name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
     os.environ.setdefault(_name, sys.executable)
 
 
+_ASKING = "Getting offsets from"
+
+
 def joined(query: "StreamingQuery", timeout: float = 120.0) -> None:
     """Waits until a query that reads channels has joined them: what is said on them from now on, it gets.
 
@@ -28,14 +31,23 @@ def joined(query: "StreamingQuery", timeout: float = 120.0) -> None:
         TimeoutError: it has not joined in time.
     """
     end = time.monotonic() + timeout
-    while query.lastProgress is None:
-        # It joins when it is first asked how far there are lines. Then it waits, for a moment, or runs a batch.
-        if query.status["message"].startswith(("Waiting for", "Processing new data")):
+    is_asking = False
+    while True:
+        progress, message = query.lastProgress, query.status["message"]
+        # It joins when it first asks its sources how far there are lines. A query that goes on with a batch that it had begun
+        # before has run that one by then, and may have told of it.
+        if is_asking and not message.startswith(_ASKING):
+            return
+        is_asking = message.startswith(_ASKING)
+        if progress is None:
+            if message.startswith("Waiting for"):
+                return
+        elif message.startswith("Waiting for data") or any(source["latestOffset"] for source in progress["sources"]):
             return
         if not query.isActive:
             if error := query.exception():
                 raise error
             return  # it has ended, and had everything that there was
         if time.monotonic() > end:
-            raise TimeoutError(f"the query has not joined its channels within {timeout:g} seconds: {query.status['message']}")
+            raise TimeoutError(f"the query has not joined its channels within {timeout:g} seconds: {message}")
         time.sleep(0.002)

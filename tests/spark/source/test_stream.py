@@ -150,6 +150,38 @@ def test_a_query_says_when_it_has_joined(bus: Mount, stream: Stream, place: Path
         query.stop()
 
 
+@pytest.mark.parametrize("trigger", [{"processingTime": "0 seconds"}, {"processingTime": "1 second"}])
+def test_a_query_that_goes_on_says_when_it_has_joined(bus: Mount, stream: Stream, place: Path, trigger: dict[str, str]) -> None:
+    """It runs the batch again that has failed, before it asks its source anything."""
+    rows: list[str] = []
+    is_failing = True
+
+    def keep_them(batch: DataFrame, number: int) -> None:
+        found = [row.value for row in batch.collect()]
+        assert not (found and is_failing)
+        rows.extend(found)
+
+    def begin() -> StreamingQuery:
+        writer = stream(bus.touch("B_log"), "value STRING").writeStream.foreachBatch(keep_them)
+        return writer.option("checkpointLocation", str(place / "checkpoint")).trigger(**trigger).start()
+
+    query = begin()
+    joined(query)
+    say(bus / "B_log", "first")
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(120)
+    until(lambda: not bus.clients("B_log"), "it has left")
+    is_failing = False
+    query = begin()
+    try:
+        joined(query)
+        say(bus / "B_log", "second")
+        until(lambda: len(rows) == 2 or query.exception(), "both come")
+        assert rows == ["first", "second"]
+    finally:
+        query.stop()
+
+
 def test_a_query_that_cannot_join_says_why(stream: Stream, tmp_path: Path) -> None:
     query = stream("/nowhere/B_log").writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     with pytest.raises(StreamingQueryException, match="there is no directory /nowhere"):
