@@ -49,6 +49,29 @@ def test_commands_and_manual_pages_are_reachable_until_they_are_uninstalled(tree
     assert not (tree / ".venv").exists()
 
 
+def test_links_whose_tree_is_gone_go_too(tree: Path) -> None:
+    links(tree, "links", "make")
+    shutil.rmtree(tree / ".venv")
+    (tree / "man" / "futebus.7").unlink()
+    links(tree, "uninstall")
+    assert [path for path in (tree.parent / "home").rglob("*") if path.is_symlink()] == []
+
+
+def test_a_path_of_cd_leads_nowhere_else(tree: Path) -> None:
+    """`CDPATH` is a convenience of shells in which people type; some export it."""
+    other = tree.parent / "other"
+    for directory in ("scripts", ".venv", "build"):
+        (other / directory).mkdir(parents=True)
+    environment = {"CDPATH": str(other)}
+    done = run(
+        "sh", "-c", "cd tree && scripts/uninstall", cwd=tree.parent, env={**os.environ, **environment}, user=65534, group=65534
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tree / ".venv").exists()
+    assert (other / ".venv").exists()
+    assert (other / "build").exists()
+
+
 def test_what_is_somebody_elses_stays(tree: Path) -> None:
     place = tree.parent / "home" / ".local" / "bin"
     place.mkdir(parents=True)

@@ -189,6 +189,12 @@ def _channel_table(channels: tuple[ChannelStat, ...]) -> Iterator[str]:
 
 def _client_table(clients: list[ClientStat], command: Callable[[int], bytes]) -> Iterator[str]:
     commands: dict[int, str] = {}  # of processes that were asked for already: one may have thousands of clients
+    channels: dict[bytes, str] = {}  # and of channels
+
+    def channel_of(name: bytes) -> str:
+        if name not in channels:
+            channels[name] = escape(name)
+        return channels[name]
 
     def command_of(pid: int) -> str:
         if pid not in commands:
@@ -199,7 +205,7 @@ def _client_table(clients: list[ClientStat], command: Callable[[int], bytes]) ->
         "CHANNEL ID ROLE PID UID COMMAND RW WBUF RBUF RLIST RLIST-BYTES SENT RECEIVED DROPPED WAITS".split(),
         (
             [
-                escape(client.channel),
+                channel_of(client.channel),
                 f"{client.id:x}",
                 client.role,
                 str(client.pid),

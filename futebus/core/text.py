@@ -65,7 +65,10 @@ def duration(nanoseconds: int) -> str:
 
 
 SLICE = 50
-"""How many rows of a table are worked on at a time."""
+"""How many rows of a table are worked on at a time, at most."""
+
+SLICE_CHARACTERS = 20_000
+"""How many characters of a table are written at a time, about. A name may have a thousand."""
 
 
 def table(heads: list[str], rows: Iterable[list[str]], right: str) -> Iterator[str]:
@@ -93,6 +96,7 @@ def table(heads: list[str], rows: Iterable[list[str]], right: str) -> Iterator[s
             yield ""
     if measured < len(lines):
         widths = measure()
+    slice_ = max(1, min(SLICE, SLICE_CHARACTERS // sum(widths)))
     form = "  ".join(f"{{:{'>' if head in right.split() else '<'}{width}}}" for head, width in zip(heads, widths, strict=True))
-    for begin in range(0, len(lines), SLICE):
-        yield "".join(form.format(*line).rstrip() + "\n" for line in lines[begin : begin + SLICE])
+    for begin in range(0, len(lines), slice_):
+        yield "".join(form.format(*line).rstrip() + "\n" for line in lines[begin : begin + slice_])

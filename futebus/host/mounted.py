@@ -43,7 +43,8 @@ def mounts(table: int | None = None) -> list[Mount]:
         left, _, right = line.partition(" - ")
         fields = left.split(" ")
         kind, _, details = right.partition(" ")
-        owner = re.search(r"\buser_id=(\d+),group_id=(\d+)", details)
+        # Behind the source, which is a name that somebody has chosen, and in which blanks are escaped.
+        owner = re.search(r"\buser_id=(\d+),group_id=(\d+)", details.partition(" ")[2])
         ids = (int(owner[1]), int(owner[2])) if owner else None
         found.append(Mount(int(fields[0]), fields[2], _unescape(fields[4]), kind, ids))
     return found

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from futebus.core.text import SLICE, duration, escape, size, table
+from futebus.core.text import SLICE, SLICE_CHARACTERS, duration, escape, size, table
 
 
 @pytest.mark.parametrize(
@@ -169,3 +169,11 @@ def test_a_long_table_comes_in_pieces(count: int) -> None:
         pieces.append(piece)
     assert "".join(pieces).split() == ["N", *[cell for (cell,) in rows]]
     assert max(piece.count("\n") for piece in pieces) <= SLICE
+
+
+def test_a_step_of_a_table_of_long_names_is_no_longer_than_others() -> None:
+    """A name of 255 bytes that are no UTF-8 is shown with 1,020 characters."""
+    rows = [[escape(b"\xff" * 255), str(number)] for number in range(1000)]
+    pieces = list(table(["NAME", "NUMBER"], rows, right="NUMBER"))
+    assert max(map(len, pieces)) <= SLICE_CHARACTERS
+    assert "".join(pieces).count("\n") == 1001

@@ -417,6 +417,7 @@ def test_no_path_in_the_mount_table_is_taken_for_a_line() -> None:
     """Any user may mount something of their own on a directory of any name."""
     good = "36 35 0:42 / /mnt/bus rw - fuse.futebus logs rw,user_id=7,group_id=8"
     table = f"{good}\n37 35 0:43 / /home/eve/\x0c\u2028\x1c\x85x rw - fuse.futebus y rw,user_id=9,group_id=9\n"
+    table += "38 35 0:44 / /mnt/eve rw - fuse.futebus user_id=7,group_id=8 rw,user_id=9,group_id=9\n"  # and of any source
     with tempfile.TemporaryFile() as file:
         file.write(table.encode())
         file.flush()
@@ -424,6 +425,7 @@ def test_no_path_in_the_mount_table_is_taken_for_a_line() -> None:
     assert [(mount.id, mount.device, mount.path, mount.owner) for mount in found] == [
         (36, "0:42", "/mnt/bus", (7, 8)),
         (37, "0:43", "/home/eve/\x0c\u2028\x1c\x85x", (9, 9)),
+        (38, "0:44", "/mnt/eve", (9, 9)),
     ]
 
 
