@@ -1,5 +1,6 @@
 """README's transcripts and recipes, typed as they are printed. Only where a bus is mounted is another place."""
 
+import doctest
 import os
 import re
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from .helpers.mounts import Mount, bash
+from .helpers.mounts import Mount, bash, run
 from .helpers.papers import TREE, Shell, blocks
 from .helpers.programs import Start
 from .helpers.waiting import DEADLINE, until
@@ -100,7 +101,9 @@ def test_the_program_that_polls(bus: Mount, start: Start) -> None:
     os.close(other)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/spark.md", "docs/security.md", "docs/performance.md", "docs/reliability.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/spark.md", "docs/security.md", "docs/performance.md", "docs/reliability.md", "docs/client.md"]
+)
 def test_every_link_leads_somewhere(page: str) -> None:
     text = (TREE / page).read_text()
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
@@ -108,3 +111,14 @@ def test_every_link_leads_somewhere(page: str) -> None:
             assert ((TREE / page).parent / target).exists(), target
     for script in re.findall(r"\bscripts/[a-z-]+", text):
         assert (TREE / script).exists(), script
+
+
+def test_the_page_about_programs_in_python(bus: Mount) -> None:
+    text = (TREE / "docs" / "client.md").read_text()
+    examples = doctest.DocTestParser().get_doctest(
+        re.sub(r"^```.*\n", "", text, flags=re.MULTILINE).replace("/mnt/bus", str(bus.path)), {}, "client.md", None, 0
+    )
+    assert len(examples.examples) > 10
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS)
+    assert runner.run(examples, out=said.append).failed == 0, "".join(said)
