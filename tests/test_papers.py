@@ -101,6 +101,16 @@ def test_the_program_that_polls(bus: Mount, start: Start) -> None:
     os.close(other)
 
 
+def test_the_service_in_python(bus: Mount, start: Start) -> None:
+    program = next(block for block in blocks(README, "python") if "client.serve" in block)
+    python = TREE / ".venv" / "bin" / "python"
+    start(python, "-c", program.replace("/mnt/bus", str(bus.path)))
+    [(call, answer)] = re.findall(r"`(client\.call\(.*?\))` returns `(.*?)`", README)
+    call = call.replace("timeout=5", "timeout=60, wait=60").replace("/mnt/bus", str(bus.path))
+    asked = run(python, "-c", f"from futebus import client; print(repr({call}))")
+    assert asked.stdout == f"{answer}\n", asked.stderr
+
+
 @pytest.mark.parametrize(
     "page", ["README.md", "docs/spark.md", "docs/security.md", "docs/performance.md", "docs/reliability.md", "docs/client.md"]
 )
