@@ -8,7 +8,7 @@ In four shells:
     mkdir -p /tmp/bus; futebus -f /tmp/bus      # a bus, until Ctrl-C
     python examples/alerts.py /tmp/bus          # this; it says when it listens
     cat /tmp/bus/B_alerts
-    while sleep 0.1; do echo "disk $((RANDOM % 10))"; done > /tmp/bus/U_numbers
+    while sleep 0.1 && echo "disk $((RANDOM % 10))"; do :; done > /tmp/bus/U_numbers
 
 and, in a fifth one, now and then:
 
@@ -18,6 +18,7 @@ It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of fut
 activated, spark-submit runs it as well as python does.
 """
 
+import contextlib
 import sys
 import tempfile
 import time
@@ -92,4 +93,5 @@ with tempfile.TemporaryDirectory() as state:
             time.sleep(0.5)
         query.awaitTermination()
     except KeyboardInterrupt:
-        query.stop()
+        with contextlib.suppress(Exception):  # spark-submit's Java gets the Ctrl-C too, and may have ended
+            query.stop()

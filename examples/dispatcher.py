@@ -2,7 +2,7 @@
 
 In three shells:
 
-    python examples/dispatcher.py /mnt/bus/S_tasks       # this
+    python examples/dispatcher.py /mnt/bus/S_tasks       # this, until Ctrl-C
     exec 3<>/mnt/bus/S_tasks                             # a worker, as many as you like
     echo ready >&3
     while IFS= read -r task <&3; do
@@ -15,40 +15,50 @@ A worker says `ready` and gets the next task when there is one. Its next `ready`
 channel instead, because it was killed for example, another one gets the task.
 """
 
-import os
 import sys
 from collections import deque
 
-if len(sys.argv) != 2:
-    sys.exit("usage: dispatcher.py CHANNEL, an S channel on a mounted bus")
-directory, name = os.path.split(sys.argv[1])
-# A dot in front makes us the master. Read in bulk, the lines of many writers come with one call.
-bus = os.open(os.path.join(directory, f"+.{name}"), os.O_RDWR | os.O_CREAT, 0o666)  # noqa: PTH118
+from futebus import client
 
-tasks: deque[bytes] = deque()
-idle: deque[bytes] = deque()
-"""Workers that wait, by their numbers, who has waited longest first."""
-working: dict[bytes, bytes] = {}
-"""What each worker is doing."""
 
-while lines := os.read(bus, 1 << 20):
-    for line in lines.splitlines():
-        address, _, text = line.partition(b"}")
-        number, _, event = address[1:].partition(b":")
-        if event == b"c":
-            if number in working:
-                tasks.appendleft(working.pop(number))
-            if number in idle:
-                idle.remove(number)
-        elif text == b"ready":
-            working.pop(number, None)
-            idle.append(number)
-        elif text.startswith(b"task: "):
-            tasks.append(text.removeprefix(b"task: "))
-    while tasks and idle:
-        number, task = idle.popleft(), tasks.popleft()
-        working[number] = task
-        try:
-            os.write(bus, b"{%s}%s\n" % (number, task))
-        except OSError:  # it has just gone, and the next read says so
-            continue
+def dispatch(service: client.Service[str]) -> None:
+    """Hands out tasks until the bus is gone."""
+    tasks: deque[str] = deque()
+    idle: deque[int] = deque()
+    """Workers that wait, by their numbers, who has waited longest first."""
+    working: dict[int, str] = {}
+    """What each worker is doing."""
+
+    for worker, what, text in service.events():
+        if what is client.What.CLOSED:
+            if worker in working:
+                tasks.appendleft(working.pop(worker))
+            if worker in idle:
+                idle.remove(worker)
+        elif text == "ready":
+            working.pop(worker, None)
+            idle.append(worker)
+        elif text.startswith("task: "):
+            tasks.append(text.removeprefix("task: "))
+        while tasks and idle:
+            worker, task = idle.popleft(), tasks.popleft()
+            working[worker] = task
+            service.answer(worker, task)  # if it has just gone, the next event says so
+
+
+def main() -> None:
+    """Runs it."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: dispatcher.py CHANNEL, an S channel on a mounted bus")
+    try:
+        with client.serve(sys.argv[1]) as service:
+            print(f"tasks written to {service.path} are handed out from now on", flush=True)
+            dispatch(service)
+    except (client.ClientError, ValueError) as error:
+        sys.exit(f"dispatcher.py: {error}")
+    except KeyboardInterrupt:
+        pass
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ It needs pyspark, pyarrow and Java 17: pip install '.[spark]' in the tree of fut
 activated, spark-submit runs it as well as python does.
 """
 
+import contextlib
 import sys
 import tempfile
 import time
@@ -41,4 +42,5 @@ with tempfile.TemporaryDirectory() as spool:
             time.sleep(0.5)
         query.awaitTermination()
     except KeyboardInterrupt:
-        query.stop()
+        with contextlib.suppress(Exception):  # spark-submit's Java gets the Ctrl-C too, and may have ended
+            query.stop()

@@ -82,8 +82,20 @@ def test_what_is_somebody_elses_stays(tree: Path) -> None:
     assert f"note: {place}/futebus is something else, and stays" in links(tree, "links", "make")
     assert (place / "futebus").read_text() == "mine\n"
     assert (place / "futebus-id").readlink() == tree / ".venv/bin/futebus-id", "a tree that was there before"
+    (place / "futebus-id").unlink()
+    (place / "futebus-id").symlink_to("/elsewhere/.venv/bin/futebus-id")
+    assert "note: they led to /elsewhere before; /elsewhere/scripts/install has them lead there again" in links(
+        tree, "links", "make"
+    )
     links(tree, "uninstall")
     assert [path.name for path in place.iterdir()] == ["futebus"]
+
+
+@pytest.mark.parametrize("wrong", ["", "-V", "-o"])
+def test_the_mount_point_comes_first(wrong: str) -> None:
+    done = run(TREE / "scripts" / "run", wrong)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"run: first the mount point, and not '{wrong}'; options come behind it\n"
 
 
 def test_root_has_them_for_everybody(tree: Path) -> None:

@@ -130,4 +130,7 @@ def sentence(error: BaseException) -> str:
     words = str(error)
     if isinstance(error, PySparkException) and (ours := _OURS.findall(words)):
         return str(ours[-1]).strip()
+    if isinstance(error, Py4JError):
+        # Behind the first line, which says what was called, stands the exception of Java with the name of its class.
+        words = "\n".join(re.sub(r"^: (?:[\w$]+\.)+[\w$]+: (?=.)", "", line) for line in words.splitlines()[1:]) or words
     return next((line for line in words.splitlines() if line.strip()), type(error).__name__)

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ..core.kinds import has_master
 from ..core.text import counted
+from ..host.mounted import is_bus
 from ..spark.format import named
 from ..spark.source.channels import Found, LeftOut
 from ..spark.source.drains import DrainThread, empty
@@ -136,7 +137,10 @@ class Archiving:
             yield
             return
         hidden = Path(self._order.root) / HIDDEN
-        hidden.mkdir(parents=True, exist_ok=True)
+        try:
+            hidden.mkdir(parents=True, exist_ok=True)
+        except NotADirectoryError:
+            raise ArchiveError(f"{self._order.root} is no directory") from None
         with (hidden / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,7 +157,8 @@ class Archiving:
             for channel in self._order.channels:
                 directory = self._order.spool_of(channel.name)
                 if not directory.exists():
-                    raise ArchiveError(f"{directory} is no spool yet: futebus-record {channel} {directory} fills it")
+                    known = channel if is_bus(channel.parent) else f"BUS/{channel.name}"
+                    raise ArchiveError(f"{directory} is no spool yet: futebus-record {known} {directory} fills it")
                 Spool(directory)
             if not self._order.channels and not self._recorded():
                 what = "no spool" if self._order.pattern == ANY else f"no spool of a channel that matches {self._order.pattern!r}"

@@ -56,13 +56,24 @@ class Terminal:
         with self._lock:
             if self._is_quiet:
                 return
-            if self._has_colours:
+            if self._has_colours and not self._is_in_front():
+                self._status = ""
+                if is_last:
+                    self.say(words)
+            elif self._has_colours:
                 width = (os.get_terminal_size(self._stream.fileno()).columns or 80) - 1  # 0: nobody knows
                 self._status = "" if is_last else f"{_DIM}{words[:width]}{_PLAIN}"
                 self._write(f"{words}\n" if is_last else "")
             elif is_last or time.monotonic() - self._told >= STATUS_SECONDS:
                 self._told = time.monotonic()
                 self.say(words)
+
+    def _is_in_front(self) -> bool:
+        """Whether the terminal is this command's to draw on: started with `&`, it is somebody else's."""
+        try:
+            return os.tcgetpgrp(self._stream.fileno()) == os.getpgrp()
+        except OSError:
+            return True  # it is nobody's terminal of control
 
     def _write(self, text: str) -> None:
         with self._lock:

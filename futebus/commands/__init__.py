@@ -1,1 +1,11 @@
 """The commands: one module for each. Each imports what does the work late, so that --help is instant."""
+
+import signal
+import sys
+from pathlib import Path
+
+if (sys.argv[0] == "-m" or Path(sys.argv[0]).name.startswith("futebus")) and (
+    signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    # Ctrl-C while a command is still being loaded just ends it. Python would show where, a page of what nobody asked for.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -229,6 +229,8 @@ def _order(given: argparse.Namespace) -> "Order":
         raise _Wrong(f"an archive on {scheme[1]} needs --spools, a directory on this host's disk")
     if given.stats is not None and (given.stats.name[:1] != "B" or given.stats.absolute() in channels):
         raise _Wrong(f"{given.stats}: --stats wants a B channel" + (" of its own" if given.stats.name[:1] == "B" else ""))
+    if given.stats is not None and not is_bus(given.stats.absolute().parent):
+        raise _Wrong(f"{given.stats}: --stats wants a channel, and no bus is mounted on {given.stats.absolute().parent}")
     return Order(
         channels=channels,
         bus=bus,

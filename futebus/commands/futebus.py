@@ -74,6 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = command.parse_args(arguments)
     if len(given.paths) > 2:
         command.error(f"one mount point, please, not {' '.join(given.paths[1:])}")
+    if not given.paths[-1]:
+        command.error("the mount point is empty: was a variable not set?")  # which the kernel would take for this directory
     source = given.paths[0] if len(given.paths) == 2 else None
 
     from futebus.fuse.mountpoint import BusLost, MountError, prepare

@@ -169,7 +169,10 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     elif bus is not None:
         channels, bus = (bus,), None
     else:
-        raise OptionError("no channel is named: load('/mnt/bus/B_log'), or one of the options subscribe and subscribePattern")
+        raise OptionError(
+            "no channel is named: load('/mnt/bus/B_log'), or one of the options subscribe and subscribePattern;"
+            " spark.read reads a spool"
+        )
     location = given.get("spoollocation")
     if not location:
         raise OptionError("the option spoolLocation is needed: a directory on this host's disk, for this query alone")

@@ -357,6 +357,12 @@ def test_what_cannot_be_done(
     assert failure(["--once", *external], capsys) == f"there is no spool in {spools}"
     said = failure(["--once", "--pattern", "B_.*", *external], capsys)
     assert said == f"there is no spool of a channel that matches 'B_.*' in {spools}"
+    for master in ("sparkk://x", "local[x]", "localhost:7077"):
+        said = failure(["--master", master, "--once", str(bus / "B_log"), root], capsys)
+        assert said == f"Could not parse Master URL: '{master}'"
+    with pytest.raises(SystemExit):
+        archive.main(["--stats", str(place / "B_stats"), str(bus / "B_log"), root])
+    assert f"--stats wants a channel, and no bus is mounted on {place}" in capsys.readouterr().err
     said = failure(["--once", "--pattern", "B_lgo", str(bus.path), root], capsys)
     assert said == f"no channel of {bus.path} matches 'B_lgo'"
     (place / "file").touch()
@@ -398,6 +404,20 @@ def test_the_status_is_written_over_on_a_terminal(monkeypatch: pytest.MonkeyPatc
         assert seen.read(100) == b"\r\x1b[Kfrom Java\r\n\x1b[2mone\x1b[m"
         terminal.status("all", is_last=True)
         assert seen.read(100) == b"\r\x1b[Kall\r\n"
+
+
+def test_the_status_is_not_drawn_over_what_is_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Started with `&`, the command shares its terminal with whatever is typed there."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(os, "tcgetpgrp", lambda descriptor: os.getpgrp() + 1)
+    master, slave = os.openpty()
+    with open(slave, "w") as screen, open(master, "rb", buffering=0) as seen:
+        terminal = Terminal("name", screen)
+        terminal.status("one")
+        terminal.say("hello")
+        assert seen.read(100) == b"\r\x1b[Kname: hello\r\n"
+        terminal.status("all", is_last=True)
+        assert seen.read(100) == b"\r\x1b[Kname: all\r\n"
 
 
 def test_nothing_that_somebody_has_named_reaches_the_terminal_raw() -> None:

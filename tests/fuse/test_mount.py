@@ -40,6 +40,7 @@ def directory(place: Path) -> Path:
         (["-o", "max_read=4096", "DIR"], 1, "futebus: unknown option 'max_read=4096'\n"),
         ([], 2, "futebus: the following arguments are required: "),
         (["--frob", "DIR"], 2, "futebus: unrecognized arguments: --frob (see futebus --help)\n"),
+        ([""], 2, "futebus: the mount point is empty: was a variable not set? (see futebus --help)\n"),
         (["a", "b", "c"], 2, "futebus: one mount point, please, not b c (see futebus --help)\n"),
     ],
 )

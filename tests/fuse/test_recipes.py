@@ -6,7 +6,9 @@ import signal
 import sys
 from pathlib import Path
 
-from ..helpers.mounts import Mount
+import pytest
+
+from ..helpers.mounts import Mount, run
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
@@ -73,5 +75,23 @@ def test_a_dispatcher_whose_workers_are_killed(bus: Mount, place: Path, start: S
     until(lambda: len(lines_of(place / "done")) >= len(tasks), "all is done")
     assert sorted(lines_of(place / "done")) == sorted(tasks)
     assert {line.split()[-1] for line in (first, last)} <= {str(worker.pid) for worker in workers}
-    dispatcher.terminate()
-    assert dispatcher.wait(DEADLINE) == -signal.SIGTERM
+    dispatcher.send_signal(signal.SIGINT)
+    assert dispatcher.wait(DEADLINE) == 0
+    assert dispatcher.communicate() == (f"tasks written to {bus / 'S_tasks'} are handed out from now on\n", "")
+
+
+@pytest.mark.parametrize(
+    ("channel", "words"),
+    [
+        ("bus0", "bus0: no channel has this name; its first letter is U, A, S or B"),
+        ("bus0/B_log", "bus0/B_log: serve() wants a channel of type S, and this is B"),
+        ("S_tasks", "no bus is mounted on "),
+    ],
+)
+def test_a_dispatcher_for_what_is_no_service(bus: Mount, place: Path, channel: str, words: str) -> None:
+    done = run(sys.executable, TREE / "examples" / "dispatcher.py", place / channel)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("dispatcher.py: ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(place.glob("*S_tasks"))

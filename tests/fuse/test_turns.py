@@ -1,11 +1,16 @@
 """What is put off, and the requests that come meanwhile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import pytest
 import trio
 
+from futebus.core.bus import Bus
+from futebus.core.channel import READERS_AT_ONCE, Broadcast
+from futebus.core.client import Access, Effects, Owner
+from futebus.core.limits import Limits
 from futebus.fuse.turns import REQUESTS_SHARE, Step, Turns
+from futebus.fuse.waiting import Calls
 
 
 class Kernel:
@@ -136,3 +141,29 @@ def test_the_end_does_not_wait_for_what_fails_again_and_again() -> None:
     assert (tries, len(turns)) == (2, 1), "others wait for it"
     turns.finish()
     assert (tries, len(turns)) == (3, 0)
+
+
+def test_the_turns_of_a_broadcast_are_its_channel_s() -> None:
+    """All who write to it wait for that, whatever else its sender has put off."""
+    bus = Bus(Limits())
+    sender, _ = bus.create(b"B_x", Access(True, True), Owner(7, 7, 1), 0o666, 0)
+    channel = sender.channel
+    for _ in range(READERS_AT_ONCE + 1):
+        bus.open(channel, Access(True, False), Owner(7, 7, 1), 0)
+    _, effects = bus.write(sender, b"one\n", 0, "first")
+    [broadcast] = effects.later
+    assert isinstance(broadcast, Broadcast)
+    after = bus.go_on(broadcast, 0)
+    [behind] = after.later
+    put: list[object] = []
+
+    class Recorded(Turns):
+        def put(self, step: Step, whose: Hashable = None) -> None:
+            put.append(whose)
+
+    calls = Calls.__new__(Calls)
+    calls._turns = Recorded()
+    what = Effects(0)
+    what.later.extend([broadcast, behind, "token", channel])
+    calls.settle(what, 7)
+    assert put == [channel, channel, 7, 7]

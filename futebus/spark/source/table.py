@@ -9,8 +9,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ...host.mounted import is_bus
 from ...spool import NotASpool, Piece, Spool
-from ..options import TableOptions, check_schema, plainly
+from ..options import OptionError, TableOptions, check_schema, plainly
 from .partitions import LinesPartition, cut, read_lines
 
 
@@ -38,6 +39,10 @@ class FutebusReader(DataSourceReader):
         except NotASpool:
             inner = sorted(path.parent for path in self._options.path.glob("*/spool.json"))
             if not inner:
+                if is_bus(self._options.path.parent):
+                    raise OptionError(
+                        f"{self._options.path} is a channel, which spark.readStream reads; spark.read reads a spool"
+                    ) from None
                 raise
         for directory in inner:
             yield Spool(directory)
