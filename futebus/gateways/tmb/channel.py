@@ -6,6 +6,7 @@ to read, and reads right after it has written: else the bus would drop what a qu
 """
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
@@ -18,6 +19,7 @@ from ...client.trio import Publisher, Reader, publisher, subscribe
 from ...core.text import counted
 from ..life import Life
 from .lines import messages_of, pieces
+from .sorting import TURN
 
 READS = 16
 """How often the channel is read before others have their turn. Each read takes up to 1 MiB, and a bus keeps 4 for a reader if it
@@ -54,19 +56,33 @@ class Channel:
         path: the channel.
         life: of the gateway.
         deliver: is given what the channel says: peer messages only, a piece (`lines.PIECE`) at a time.
+        is_heard: tells whether that is of any use now.
         mode: permissions of a channel that is created; None: what the umask leaves of 666.
         waits: whether it waits for a bus that is not there, or has gone.
     """
 
-    def __init__(self, path: Path, life: Life, deliver: Callable[[bytes], None], *, mode: int | None, waits: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        life: Life,
+        deliver: Callable[[bytes], None],
+        is_heard: Callable[[], bool],
+        *,
+        mode: int | None,
+        waits: bool,
+    ) -> None:
         self.path = path
         self._life = life
         self._deliver = deliver
+        self._is_heard = is_heard
         self._mode = mode
         self._waits = waits
         self._batch = _Batch()
         self._unsent: _Batch | None = None
         self._wanted = trio.Event()
+        self._resting = trio.Event()
+        """Nothing is being written. Who writes reads too, and somebody else who tried would only ask the bus in vain."""
+        self._resting.set()
         self._reading = trio.Lock()
         self._dropped = 0
 
@@ -134,19 +150,27 @@ class Channel:
     async def _read(self, reader: Reader[bytes], _: Publisher) -> None:
         while True:
             await trio.lowlevel.wait_readable(reader.fileno())
+            await self._resting.wait()
             await self._take(reader)
 
-    async def _take(self, reader: Reader[bytes]) -> None:
-        """Delivers what waits on the channel."""
+    async def _take(self, reader: Reader[bytes], sent: bytes = b"") -> None:
+        """Delivers what waits on the channel, at least up to what has been sent."""
         async with self._reading:  # two who read would deliver in another order than they have read
             for _ in range(READS):
                 try:
                     block = reader.read_block_nowait()
                 except BlockingIOError:
                     return
+                begin = time.perf_counter()
                 for piece in pieces(block):
-                    if messages := messages_of(piece):
+                    if self._is_heard() and (messages := messages_of(piece)):
                         self._deliver(messages)
+                    if time.perf_counter() - begin > TURN:
+                        await trio.lowlevel.checkpoint()
+                        begin = time.perf_counter()
+                # Asking once more, for nothing, costs as much as a read.
+                if sent and block.endswith(sent):
+                    return
                 await trio.lowlevel.checkpoint()
 
     # ------------------------------------------------------------------------------------------ what is said
@@ -157,7 +181,11 @@ class Channel:
                 await self._wanted.wait()
                 self._unsent, self._batch = self._batch, _Batch()
                 self._wanted = trio.Event()
-            await self._send(self._unsent, reader, out)
+            self._resting = trio.Event()
+            try:
+                await self._send(self._unsent, reader, out)
+            finally:
+                self._resting.set()
             self._unsent.is_sent.set()
             self._unsent = None
 
@@ -173,8 +201,9 @@ class Channel:
             try:
                 while start < len(lines):
                     stop = end_of_block(lines, start)
+                    block = lines[start:stop]
                     try:
-                        await out.send_block(lines[start:stop])
+                        await out.send_block(block)
                         start = stop
                     except TooLong as error:
                         for _ in range(error.accepted):
@@ -185,7 +214,7 @@ class Channel:
                         for _ in range(error.accepted):
                             start = lines.index(b"\n", start) + 1
                         raise
-                    await self._take(reader)
+                    await self._take(reader, block)
             except BaseException:
                 batch.runs[first : batch.sent] = _rest(batch.runs[first : batch.sent], start)
                 batch.sent = first

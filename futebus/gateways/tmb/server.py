@@ -70,7 +70,7 @@ class Server:
         self.life = life
         self.limits = limits
         self.sorter = Sorter()
-        self.channel = Channel(path, life, self._deliver, mode=mode, waits=waits)
+        self.channel = Channel(path, life, self._deliver, lambda: bool(self._listeners), mode=mode, waits=waits)
         self._listeners: dict[Connection, None] = {}
         self._clients = 0
 
