@@ -17,13 +17,17 @@ from ...client.channel import end_of_block
 from ...client.errors import Ended, NoBus, TooLong
 from ...client.trio import Publisher, Reader, publisher, subscribe
 from ...core.text import counted
-from ..life import Life
+from ..life import GatewayError, Life
 from .lines import messages_of, pieces
 from .sorting import TURN
 
 READS = 16
 """How often the channel is read before others have their turn. Each read takes up to 1 MiB, and a bus keeps 4 for a reader if it
 is mounted without options."""
+
+IDLE_TURNS = 4
+"""So many turns of trio's loop nothing comes from peers before the channel is watched again. Watching costs two calls of the bus,
+a third of what a block of lines costs; who sends without a break comes back after two turns."""
 
 LOOK_SECONDS = 2.0
 """How often it is looked whether the channel's name was removed, and whether the bus has dropped anything."""
@@ -102,7 +106,8 @@ class Channel:
         """Keeps the channel open, and says when it is for the first time.
 
         Raises:
-            ClientError: it cannot be had, or the bus has gone and is not waited for.
+            ClientError: it cannot be had.
+            GatewayError: the bus has gone and is not waited for.
         """
         wait = math.inf if self._waits else 0.0
         creates: _Creates = {} if self._mode is None else {"mode": self._mode}
@@ -123,9 +128,11 @@ class Channel:
             if isinstance(gone, _Removed):
                 self._life.say(f"{self.path}: its name was removed; it is opened anew")
                 continue
+            # That a channel has ended means, of one without a master, that the bus is being unmounted.
+            words = f"{self.path}: the bus is going" if isinstance(gone, Ended) else str(gone)
             if not self._waits:
-                raise gone
-            self._life.warn(f"{gone}; waiting")
+                raise GatewayError(words)
+            self._life.warn(f"{words}; waiting")
 
     async def _use(self, reader: Reader[bytes], out: Publisher) -> Exception:
         """Sends and delivers until the channel has ended. Returns why."""
@@ -178,16 +185,26 @@ class Channel:
     async def _write(self, reader: Reader[bytes], out: Publisher) -> None:
         while True:
             if self._unsent is None:
-                await self._wanted.wait()
+                await self._wait_for_more()
                 self._unsent, self._batch = self._batch, _Batch()
                 self._wanted = trio.Event()
-            self._resting = trio.Event()
+            if self._resting.is_set():
+                self._resting = trio.Event()
             try:
                 await self._send(self._unsent, reader, out)
-            finally:
+            except BaseException:
                 self._resting.set()
+                raise
             self._unsent.is_sent.set()
             self._unsent = None
+
+    async def _wait_for_more(self) -> None:
+        for _ in range(IDLE_TURNS):
+            if self._wanted.is_set():
+                return
+            await trio.lowlevel.checkpoint()
+        self._resting.set()
+        await self._wanted.wait()
 
     async def _send(self, batch: _Batch, reader: Reader[bytes], out: Publisher) -> None:
         """Sends what is left of a batch. If the bus goes meanwhile, what it has not accepted is left."""
