@@ -33,9 +33,10 @@ def test_the_example_of_the_original(bus: Mount, start: Start) -> None:
     peers = {words: gateway.peer(words + b"\n") for words in expected}
     with Peer(gateway.port) as sender:
         sender.send(b"".join(SHAPES))
-        (bus / "B_shapes").write_bytes(b":/upper/shape end\n")
         for words, numbers in expected.items():
             assert peers[words].lines(len(numbers)) == [SHAPES[number] for number in numbers], words
+            id_ = words.split()[1]
+            peers[words].is_told(b"unsubscribe %s\n" % id_, b"ok unsubscribed %s\n" % id_)
     for peer in peers.values():
         peer.close()
     gateway.end()

@@ -68,8 +68,13 @@ class Gateway:
 class Peer:
     """A TCP client."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self.socket = socket.create_connection((host, port), DEADLINE)
+    def __init__(self, port: int, host: str = "127.0.0.1", buffer: int = 0) -> None:
+        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.socket.settimeout(DEADLINE)
+        if buffer:  # of the kernel, for what is not read; else it is megabytes
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        self.socket.connect((host, port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._data = b""
 
     def send(self, data: bytes) -> None:

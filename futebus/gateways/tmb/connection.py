@@ -62,7 +62,7 @@ class Connection:
             self._server.sorter.add(self._backlog)
         if self._outbox.lost and not self._has_been_told_of:
             self._has_been_told_of = True
-            self._server.life.warn(f"{self.name} reads too slowly: messages for it are dropped")
+            self._server.life.warn(f"{self.name} is too slow: messages for it are dropped")
 
     async def run(self) -> None:
         """Serves it until it has gone."""

@@ -39,10 +39,11 @@ class Outbox:
         self._size = 0
         self._answers = 0
         self._untold = 0
+        self._untold_unseen = 0
         self._changed = trio.Event()
 
     def __bool__(self) -> bool:
-        return bool(self._pieces or self._untold)
+        return bool(self._pieces or self._untold or self._untold_unseen)
 
     @property
     def size(self) -> int:
@@ -69,10 +70,10 @@ class Outbox:
         self._answers += len(data) + ENTRY
         self.wake()
 
-    def count_lost(self, messages: int) -> None:
-        """Notes that messages were dropped elsewhere."""
+    def count_unseen(self, messages: int) -> None:
+        """Notes that messages were dropped before it was known whether they were wanted."""
         self.lost += messages
-        self._untold += messages
+        self._untold_unseen += messages
         self.wake()
 
     def take(self) -> bytes:
@@ -82,6 +83,10 @@ class Outbox:
         if self._untold:
             taken.append(f"lost {counted(self._untold, 'message')}: you read too slowly\n".encode())
             self._untold = 0
+        if self._untold_unseen:
+            what = counted(self._untold_unseen, "message")
+            taken.append(f"lost at most {what}: your subscriptions take too long\n".encode())
+            self._untold_unseen = 0
         while self._pieces and left > 0:
             data, is_answer = self._pieces[0]
             stop = len(data)
@@ -155,4 +160,5 @@ class Outbox:
             self._pieces.appendleft((answers, True))
             self._answers += ENTRY
         if lost:
-            self.count_lost(lost)
+            self.lost += lost
+            self._untold += lost

@@ -75,7 +75,7 @@ class Backlog:
         block = self._waiting.popleft()[0]
         assert isinstance(block, Block)
         self._size -= len(block.data)
-        self.outbox.count_lost(block.data.count(b"\n"))
+        self.outbox.count_unseen(block.data.count(b"\n"))
         for answer in reversed(answers):
             self._waiting.appendleft(answer)
         self._waiting.appendleft(first)

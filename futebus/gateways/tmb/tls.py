@@ -3,6 +3,7 @@
 The one rule: without a certificate of a client authority, whoever reaches the port is let in; with one, nobody else is.
 """
 
+import re
 import ssl
 from pathlib import Path
 
@@ -41,5 +42,7 @@ def context(certificate: Path, key: Path | None, authority: Path | None) -> ssl.
 
 
 def _words(error: OSError) -> str:
-    reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
-    return str(reason or error)
+    """What has gone wrong, without where in the library: `[SSL] PEM lib (_ssl.c:3926)`."""
+    if not isinstance(error, ssl.SSLError):
+        return error.strerror or str(error)
+    return re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", str(error))
