@@ -12,6 +12,7 @@ from futebus.commands import tmb
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.papers import Shell, examples
 from ..helpers.programs import Start
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import until
@@ -184,11 +185,8 @@ def test_who_wants_quiet_hears_nothing(bus: Mount, start: Start) -> None:
     gateway = Gateway(start, bus / "B_x", "--quiet", listen=f":{port}", is_ready=False)
 
     def is_there() -> bool:
-        try:
-            Peer(port).close()
-        except ConnectionRefusedError:
-            return False
-        return True
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
 
     until(is_there, "it listens")
     gateway.end()
@@ -302,6 +300,22 @@ def test_without_re2_it_says_what_to_install(capsys: pytest.CaptureFixture[str],
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert tmb.main(["B_x"]) == 1
     assert capsys.readouterr().err == "futebus-tmb: the module re2 is missing: pip install 'futebus[gateways]', or google-re2\n"
+
+
+def test_the_examples_of_the_manual_page(bus: Mount, place: Path, start: Start) -> None:
+    serve, use, say, _ = (example.replace("/mnt/bus", str(bus.path)) for example in examples("futebus-tmb.1"))
+    shell = Shell(start, place, "shell")
+    shell.type(f"{serve.strip()} &")
+    until(lambda: "is served on" in shell.shown, "it is ready")
+    telnet, *typed = use.splitlines()
+    assert telnet == "$ telnet localhost 4711"
+    peer = Shell(start, place, "peer", "socat", "-", f"TCP:127.0.0.1:{shell.shown.rpartition(':')[2].strip()}")
+    for command, answer in (typed[:2], typed[2:4]):
+        peer.type(command)
+        peer.expect(answer)
+    assert run("sh", "-c", say).returncode == 0
+    peer.expect(typed[4])
+    assert peer.rest == typed[5:] == []
 
 
 def test_it_is_quick_to_help() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, run
+from ..helpers.papers import environment, examples
 from ..helpers.programs import Start
 from ..helpers.waiting import until
 from .tmbs import TMB, Gateway, Peer
@@ -272,6 +273,15 @@ def test_who_has_no_certificate_of_the_authority_is_not_let_in(bus: Mount, start
                     pass
                 raise ConnectionError
         peer.is_told(b":mine\n", b":mine\n")
+
+
+def test_the_example_of_the_manual_page(bus: Mount, start: Start, papers: Path) -> None:
+    example = examples("futebus-tmb.1")[-1].replace("/mnt/bus", str(bus.path)).replace("4711", "0")
+    log = papers / "log"
+    with log.open("w") as stream:
+        start("bash", "-c", example, cwd=papers, env=environment(papers), stderr=stream)
+    until(lambda: "is served on 0.0.0.0:" in log.read_text(), "it is ready")
+    assert log.read_text().endswith(" by TLS\n")
 
 
 @pytest.mark.parametrize(
