@@ -1,0 +1,268 @@
+r"""The channel of the bus: messages go there, and come back from there.
+
+The one rule: peers hear what the channel says and nothing else, so that they hear all messages in the order in which everybody on
+the bus does. What a peer has sent comes back as what others have. The gateway has the channel open twice, once to write and once
+to read, and reads right after it has written: else the bus would drop what a quick peer sends.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict
+
+import trio
+
+from ...client.channel import end_of_block
+from ...client.errors import Ended, NoBus, TooLong
+from ...client.trio import Publisher, Reader, publisher, subscribe
+from ...core.text import counted
+from ..life import GatewayError, Life
+from .lines import messages_of, pieces
+from .sorting import TURN
+
+READS = 16
+"""How often the channel is read before others have their turn. Each read takes up to 1 MiB, and a bus keeps 4 for a reader if it
+is mounted without options."""
+
+IDLE_TURNS = 4
+"""So many turns of trio's loop nothing comes from peers before the channel is watched again. Watching costs two calls of the bus,
+a third of what a block of lines costs; who sends without a break comes back after two turns."""
+
+LOOK_SECONDS = 2.0
+"""How often it is looked whether the channel's name was removed, and whether the bus has dropped anything."""
+
+
+class _Creates(TypedDict, total=False):
+    mode: int
+
+
+class _Removed(Exception):
+    """The channel has no name any more: who opens it now opens another."""
+
+
+class _Batch:
+    """Messages of several peers that go to the bus together."""
+
+    def __init__(self) -> None:
+        self.runs: list[bytes] = []
+        self.refusals: dict[int, int] = {}
+        """How many lines of a run the bus has refused, by the run's index."""
+        self.sent = 0
+        """Runs that are gone."""
+        self.is_sent = trio.Event()
+
+
+class Channel:
+    """A B channel with those who write to it and those who listen.
+
+    Args:
+        path: the channel.
+        life: of the gateway.
+        deliver: is given what the channel says: peer messages only, a piece (`lines.PIECE`) at a time.
+        is_heard: tells whether that is of any use now.
+        mode: permissions of a channel that is created; None: what the umask leaves of 666.
+        waits: whether it waits for a bus that is not there, or has gone.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        life: Life,
+        deliver: Callable[[bytes], None],
+        is_heard: Callable[[], bool],
+        *,
+        mode: int | None,
+        waits: bool,
+    ) -> None:
+        self.path = path
+        self._life = life
+        self._deliver = deliver
+        self._is_heard = is_heard
+        self._mode = mode
+        self._waits = waits
+        self._batch = _Batch()
+        self._unsent: _Batch | None = None
+        self._wanted = trio.Event()
+        self._resting = trio.Event()
+        """Nothing is being written. Who writes reads too, and somebody else who tried would only ask the bus in vain."""
+        self._resting.set()
+        self._reading = trio.Lock()
+        self._dropped = 0
+
+    async def publish(self, messages: bytes) -> int:
+        """Sends peer messages, and waits until the bus has them and those who have subscribed here, too.
+
+        Returns:
+            How many of them were longer than the bus takes. The others were sent.
+        """
+        batch, index = self._batch, len(self._batch.runs)
+        batch.runs.append(messages)
+        self._wanted.set()
+        await batch.is_sent.wait()
+        return batch.refusals.get(index, 0)
+
+    async def run(self, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
+        """Keeps the channel open, and says when it is for the first time.
+
+        Raises:
+            ClientError: it cannot be had.
+            GatewayError: the bus has gone and is not waited for.
+        """
+        wait = math.inf if self._waits else 0.0
+        creates: _Creates = {} if self._mode is None else {"mode": self._mode}
+        is_first = True
+        while True:
+            # Without `again`: both must be on the same bus, the one who reads first.
+            async with (
+                subscribe(self.path, bytes, wait=wait, say=self._life.say, **creates) as reader,
+                publisher(self.path, wait=wait, say=self._life.say) as out,
+            ):
+                self._dropped = 0
+                if is_first:
+                    is_first = False
+                    task_status.started()
+                else:
+                    self._life.say(f"{self.path} is open again")
+                gone = await self._use(reader, out)
+            if isinstance(gone, _Removed):
+                self._life.say(f"{self.path}: its name was removed; it is opened anew")
+                continue
+            # That a channel has ended means, of one without a master, that the bus is being unmounted.
+            words = f"{self.path}: the bus is going" if isinstance(gone, Ended) else str(gone)
+            if not self._waits:
+                raise GatewayError(words)
+            self._life.warn(f"{words}; waiting")
+
+    async def _use(self, reader: Reader[bytes], out: Publisher) -> Exception:
+        """Sends and delivers until the channel has ended. Returns why."""
+        why: Exception | None = None
+
+        async def until_gone(work: Callable[[Reader[bytes], Publisher], object]) -> None:
+            nonlocal why
+            try:
+                await work(reader, out)  # type: ignore[misc]
+            except (Ended, NoBus, _Removed) as error:
+                why = why or error
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for work in (self._read, self._write, self._look):
+                nursery.start_soon(until_gone, work)
+        assert why is not None
+        return why
+
+    # ------------------------------------------------------------------------------------------ what it says
+
+    async def _read(self, reader: Reader[bytes], _: Publisher) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(reader.fileno())
+            await self._resting.wait()
+            await self._take(reader)
+
+    async def _take(self, reader: Reader[bytes], sent: bytes = b"") -> None:
+        """Delivers what waits on the channel, at least up to what has been sent."""
+        async with self._reading:  # two who read would deliver in another order than they have read
+            for _ in range(READS):
+                try:
+                    block = reader.read_block_nowait()
+                except BlockingIOError:
+                    return
+                begin = time.perf_counter()
+                for piece in pieces(block):
+                    if self._is_heard() and (messages := messages_of(piece)):
+                        self._deliver(messages)
+                    if time.perf_counter() - begin > TURN:
+                        await trio.lowlevel.checkpoint()
+                        begin = time.perf_counter()
+                # Asking once more, for nothing, costs as much as a read.
+                if sent and block.endswith(sent):
+                    return
+                await trio.lowlevel.checkpoint()
+
+    # ------------------------------------------------------------------------------------------ what is said
+
+    async def _write(self, reader: Reader[bytes], out: Publisher) -> None:
+        while True:
+            if self._unsent is None:
+                await self._wait_for_more()
+                self._unsent, self._batch = self._batch, _Batch()
+                self._wanted = trio.Event()
+            if self._resting.is_set():
+                self._resting = trio.Event()
+            try:
+                await self._send(self._unsent, reader, out)
+            except BaseException:
+                self._resting.set()
+                raise
+            self._unsent.is_sent.set()
+            self._unsent = None
+
+    async def _wait_for_more(self) -> None:
+        for _ in range(IDLE_TURNS):
+            if self._wanted.is_set():
+                return
+            await trio.lowlevel.checkpoint()
+        self._resting.set()
+        await self._wanted.wait()
+
+    async def _send(self, batch: _Batch, reader: Reader[bytes], out: Publisher) -> None:
+        """Sends what is left of a batch. If the bus goes meanwhile, what it has not accepted is left."""
+        while batch.sent < len(batch.runs):
+            first, size = batch.sent, 0
+            while batch.sent < len(batch.runs) and (not size or size + len(batch.runs[batch.sent]) <= 1 << 20):
+                size += len(batch.runs[batch.sent])
+                batch.sent += 1
+            # One piece of bytes for the bus; whose a line was is looked for only if it was refused.
+            lines, start = b"".join(batch.runs[first : batch.sent]), 0
+            try:
+                while start < len(lines):
+                    stop = end_of_block(lines, start)
+                    block = lines[start:stop]
+                    try:
+                        await out.send_block(block)
+                        start = stop
+                    except TooLong as error:
+                        for _ in range(error.accepted):
+                            start = lines.index(b"\n", start) + 1
+                        self._refuse(batch, first, start)
+                        start = lines.index(b"\n", start) + 1
+                    except NoBus as error:
+                        for _ in range(error.accepted):
+                            start = lines.index(b"\n", start) + 1
+                        raise
+                    await self._take(reader, block)
+            except BaseException:
+                batch.runs[first : batch.sent] = _rest(batch.runs[first : batch.sent], start)
+                batch.sent = first
+                raise
+
+    def _refuse(self, batch: _Batch, first: int, position: int) -> None:
+        """Notes that the line at a position of the runs from `first` on was too long."""
+        for index in range(first, len(batch.runs)):
+            position -= len(batch.runs[index])
+            if position < 0:
+                batch.refusals[index] = batch.refusals.get(index, 0) + 1
+                return
+
+    # ------------------------------------------------------------------------------------------ what becomes of it
+
+    async def _look(self, reader: Reader[bytes], _: Publisher) -> None:
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            told = reader.inquire()
+            if told.dropped > self._dropped:
+                lost = counted(told.dropped - self._dropped, "line")
+                self._life.warn(f"{self.path}: the bus has dropped {lost}, which came faster than they could be taken")
+                self._dropped = told.dropped
+            if told.is_removed:
+                raise _Removed
+
+
+def _rest(runs: list[bytes], start: int) -> list[bytes]:
+    """What is left of runs when so many bytes of them are gone: as many runs, some of them empty."""
+    left = []
+    for run in runs:
+        left.append(run[start:])
+        start = max(0, start - len(run))
+    return left

@@ -1,0 +1,167 @@
+"""One peer.
+
+The one rule: whatever it does or does not do, it does to itself. What it sends waits for the bus, what it is to get waits in its
+outbox, and when it asks for more than it reads, it is not listened to.
+"""
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import trio
+
+from ...core.text import counted, printable
+from .commands import HELP, CommandError, Subscribe, Unsubscribe, parse, shown
+from .lines import Block, Intake, items
+from .outbox import Outbox
+from .sorting import TURN, Backlog
+from .subscriptions import NotPossible, Subscriptions
+
+if TYPE_CHECKING:
+    from .server import Server
+
+RECEIVED = 128 * 1024
+"""Bytes that are taken from a peer at once: what the bus takes at once."""
+
+LINGER = 10.0
+"""Seconds that a peer which has closed its side, and has no subscription, has to read its last answers."""
+
+LOOK_SECONDS = 30.0
+"""How often it is looked whether a subscriber that has closed its sending side is still there."""
+
+_CLOSED = 7
+"""TCP_CLOSE of the kernel's tcp_states.h, the first byte of struct tcp_info."""
+
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+
+
+class Connection:
+    """A peer that is connected.
+
+    Args:
+        stream: to it.
+        name: its address, for people.
+        server: what it is connected to.
+    """
+
+    def __init__(self, stream: Stream, name: str, server: "Server") -> None:
+        self.name = name
+        self._stream = stream
+        self._server = server
+        self._subscriptions = Subscriptions(server.limits.subscriptions)
+        self._intake = Intake(server.limits.line)
+        self._too_long = 0
+        self._outbox = Outbox(server.limits.queue)
+        self._backlog = Backlog(self._outbox, server.limits.queue)
+        self._has_been_told_of = False
+        self._is_ending = False
+
+    def offer(self, block: Block) -> None:
+        """Gives it messages, if it has subscribed to them. Never waits."""
+        if self._backlog.offer(block, self._subscriptions.wishes):
+            self._server.sorter.add(self._backlog)
+        if self._outbox.lost and not self._has_been_told_of:
+            self._has_been_told_of = True
+            self._server.life.warn(f"{self.name} is too slow: messages for it are dropped")
+
+    async def run(self) -> None:
+        """Serves it until it has gone."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write, nursery.cancel_scope)
+                try:
+                    await self._read()
+                    await self._stay()
+                except trio.BrokenResourceError:
+                    nursery.cancel_scope.cancel()
+                self._is_ending = True
+                nursery.cancel_scope.deadline = trio.current_time() + LINGER
+                self._outbox.wake()
+        finally:
+            self._server.sorter.remove(self._backlog)
+            if self._outbox.lost:
+                lost = counted(self._outbox.lost, "message")
+                self._server.life.warn(f"{self.name} has left; {lost} for it were dropped")
+
+    # ------------------------------------------------------------------------------------------ what it sends
+
+    async def _read(self) -> None:
+        """Does what it says until it says no more."""
+        while data := await self._stream.receive_some(RECEIVED):
+            lines = self._intake.feed(bytes(data))
+            if self._intake.too_long > self._too_long:
+                lines_of = counted(self._intake.too_long - self._too_long, "line")
+                self._too_long = self._intake.too_long
+                await self._answer(f"error {lines_of} skipped: longer than {self._server.limits.line} bytes")
+            await self._obey_all(lines)
+
+    async def _obey_all(self, lines: bytes) -> None:
+        messages: list[bytes] = []
+        begin = time.perf_counter()
+        for are_messages, run in items(lines):
+            if are_messages:
+                messages.append(run)
+            else:
+                await self._obey(run, messages)
+            if time.perf_counter() - begin > TURN:
+                await trio.lowlevel.checkpoint()
+                begin = time.perf_counter()
+        await self._publish(messages)
+
+    async def _publish(self, messages: list[bytes]) -> None:
+        """Sends messages, and forgets them."""
+        if messages:
+            run = b"".join(messages)
+            messages.clear()
+            if refused := await self._server.channel.publish(run):
+                await self._answer(f"error {counted(refused, 'line')} skipped: longer than the bus takes")
+
+    async def _obey(self, line: bytes, messages: list[bytes]) -> None:
+        """Obeys a command. What changes subscriptions comes behind the messages before it."""
+        try:
+            command = parse(line)
+            if isinstance(command, Subscribe):
+                await self._publish(messages)
+                self._subscriptions.add(command.id, command.kind, command.string)
+                self._server.listen(self)
+                answer = f"ok subscribed {shown(command.id)} {command.kind} {shown(command.string)}".rstrip()
+            elif isinstance(command, Unsubscribe):
+                await self._publish(messages)
+                if not self._subscriptions.remove(command.id):
+                    raise CommandError(f"there is no subscription {shown(command.id)}")
+                if not self._subscriptions:
+                    self._server.ignore(self)
+                answer = f"ok unsubscribed {shown(command.id)}"
+            else:
+                answer = HELP.rstrip("\n")
+        except (CommandError, NotPossible) as error:
+            answer = f"error {printable(str(error))}"
+        await self._answer(answer)
+
+    async def _answer(self, words: str) -> None:
+        self._backlog.answer(f"{words}\n", self._subscriptions.wishes)
+        while self._outbox.is_unread or self._backlog.is_unread:
+            await self._outbox.change()
+
+    async def _stay(self) -> None:
+        """It has closed its sending side. If it has subscribed, it may go on listening, as `echo s 1 r . | nc -N` does."""
+        if not isinstance(self._stream, trio.SocketStream):
+            return
+        while self._subscriptions:
+            await trio.sleep(LOOK_SECONDS)
+            if self._stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CLOSED:
+                raise trio.BrokenResourceError
+
+    # ------------------------------------------------------------------------------------------ what it gets
+
+    async def _write(self, scope: trio.CancelScope) -> None:
+        try:
+            while True:
+                if data := self._outbox.take():
+                    await self._stream.send_all(data)
+                elif self._is_ending and not self._backlog:
+                    return
+                else:
+                    await self._outbox.change()
+        except trio.BrokenResourceError:
+            scope.cancel()

@@ -1,0 +1,184 @@
+"""The server: it listens, and lets peers in.
+
+The one rule: a peer that has not subscribed costs a connection and nothing else.
+"""
+
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from ...core.text import printable
+from ...host import logs
+from ..life import GatewayError, Life
+from .channel import Channel
+from .connection import Connection, Stream
+from .lines import Block
+from .sorting import Sorter
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+"""Only who is on this machine, unless it is told otherwise: a peer needs no password."""
+
+PORTS = range(4711, 4721)
+"""Where peers look for a server."""
+
+HANDSHAKE_SECONDS = 10.0
+"""How long a peer may take to begin with TLS."""
+
+FILES = 32
+"""Descriptors that are needed beside those of peers: the log, the bus, the sockets that listen."""
+
+KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
+"""Seconds until a silent peer is asked whether it is there, between two times, and how often. One that has lost its power is
+noticed after two minutes."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much peers may have."""
+
+    clients: int = 256
+    """Connections. Each may need up to `queue` bytes, and twice that if it does not read: 256 need 2 GiB at the very worst."""
+    subscriptions: int = 64
+    """Of a peer. Each category is matched with all of them."""
+    line: int = 64 * 1024
+    """Bytes of a line that a peer sends, the newline included. It is kept until its end has come."""
+    queue: int = 4 * 1024 * 1024
+    """Bytes of messages that wait for a peer: as many as the bus keeps for a reader."""
+
+
+class Server:
+    """A Text Message Bus on a channel.
+
+    Args:
+        path: the channel.
+        life: of the gateway.
+        limits: for peers.
+        mode: permissions of a channel that is created; None: what the umask leaves of 666.
+        waits: whether it waits for a bus that is not there, or has gone.
+    """
+
+    def __init__(self, path: Path, life: Life, limits: Limits, *, mode: int | None = None, waits: bool = False) -> None:
+        self.life = life
+        self.limits = limits
+        self.sorter = Sorter()
+        self.channel = Channel(path, life, self._deliver, lambda: bool(self._listeners), mode=mode, waits=waits)
+        self._listeners: dict[Connection, None] = {}
+        self._clients = 0
+
+    def listen(self, connection: Connection) -> None:
+        """A peer has subscribed."""
+        self._listeners[connection] = None
+
+    def ignore(self, connection: Connection) -> None:
+        """A peer has no subscription any more."""
+        self._listeners.pop(connection, None)
+
+    def _deliver(self, messages: bytes) -> None:
+        block = Block(messages)
+        for connection in self._listeners:
+            connection.offer(block)
+
+    async def run(self, host: str | None, ports: Sequence[int], tls: ssl.SSLContext | None) -> None:
+        """Serves until it is cancelled.
+
+        Args:
+            host: where to listen; None: everywhere.
+            ports: the first that is free is taken.
+            tls: what peers must speak.
+
+        Raises:
+            GatewayError: nobody can listen there.
+            ClientError: the channel cannot be had, or has gone.
+        """
+        self._make_room()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.channel.run)
+            nursery.start_soon(self.sorter.run)
+            listeners = await _listeners(host, ports)
+            served = [trio.SSLListener(each, tls, https_compatible=True) if tls else each for each in listeners]
+            where = ", ".join(dict.fromkeys(_address(each.socket.getsockname()) for each in listeners))
+            self.life.ready(f"{self.channel.path} is served on {where}{' by TLS' if tls else ''}")
+            await trio.serve_listeners(self._serve, served)
+
+    def _make_room(self) -> None:
+        """Has the system allow as many descriptors as there may be peers."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self.limits.clients + FILES
+        if hard != resource.RLIM_INFINITY and wanted > hard:
+            raise GatewayError(f"{self.limits.clients} clients are too many: this process may have {hard} open files")
+        if soft != resource.RLIM_INFINITY and wanted > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+    async def _serve(self, stream: Stream) -> None:
+        """Serves a peer. Whatever goes wrong there, others do not notice."""
+        self._clients += 1
+        try:
+            await self._admit(stream)
+        except (trio.BrokenResourceError, OSError):
+            pass  # it has gone
+        except Exception as error:
+            logs.tell_error(log, lambda: "internal error while a peer was served", error)
+        finally:
+            self._clients -= 1
+            await trio.aclose_forcefully(stream)
+
+    async def _admit(self, stream: Stream) -> None:
+        bare = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+        name = _address(bare.socket.getpeername())
+        if self._clients > self.limits.clients:
+            self.life.warn(f"{name} is refused: there are {self.limits.clients} clients already")
+            if stream is bare:
+                with trio.move_on_after(1):
+                    await bare.send_all(b"error there are too many clients: try again later\n")
+            return
+        bare.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE.items():
+            bare.setsockopt(socket.IPPROTO_TCP, option, value)
+        if isinstance(stream, trio.SSLStream) and not await self._shake_hands(stream, name):
+            return
+        connection = Connection(stream, name, self)
+        try:
+            await connection.run()
+        finally:
+            self.ignore(connection)
+        if stream is not bare:
+            with trio.move_on_after(1):
+                await stream.aclose()  # says that this was all
+
+    async def _shake_hands(self, stream: trio.SSLStream[trio.SocketStream], name: str) -> bool:
+        with trio.move_on_after(HANDSHAKE_SECONDS) as scope:
+            try:
+                await stream.do_handshake()
+            except trio.BrokenResourceError as error:
+                why = getattr(error.__cause__, "reason", None) or "it has closed the connection"
+                self.life.warn(f"{name} is refused: TLS: {why}")
+                return False
+        return not scope.cancelled_caught
+
+
+async def _listeners(host: str | None, ports: Sequence[int]) -> list[trio.SocketListener]:
+    where = "all addresses" if host is None else host
+    for port in ports:
+        try:
+            return await trio.open_tcp_listeners(port, host=host)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and port != ports[-1]:
+                continue
+            which = f"port {port}" if len(ports) == 1 else f"ports {ports[0]} to {ports[-1]}"
+            raise GatewayError(f"cannot listen on {where}, {which}: {error.strerror or error}") from None
+    raise AssertionError("no port was given")
+
+
+def _address(name: Sequence[object]) -> str:
+    """An address of a socket, as people write it."""
+    host, port = str(name[0]), name[1]
+    return printable(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
