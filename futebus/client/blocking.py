@@ -305,8 +305,8 @@ class Waits(TypedDict, total=False):
 class Creates(Waits, total=False):
     """What functions can be told that create channels."""
 
-    mode: int
-    """Exactly the permissions of the channel if it is created; otherwise what the umask leaves of 666."""
+    mode: int | None
+    """Exactly the permissions of the channel if it is created; None, and otherwise: what the umask leaves of 666."""
 
 
 @overload

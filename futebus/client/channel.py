@@ -265,7 +265,8 @@ class Endpoint(Generic[Item]):
                 self.fileno()
                 raise not_read(str(self.path), error) from None
             if not data:
-                raise Ended(errno.EPIPE, f"{self.path} has ended: its master has closed it, or the bus is going")
+                why = "its master has closed it, or the bus is going" if has_master(self.way.name) else "the bus is going"
+                raise Ended(errno.EPIPE, f"{self.path} has ended: {why}")
             if self._beginning:
                 data, self._beginning = self._beginning + data, b""
             if data.endswith(b"\n"):
