@@ -163,7 +163,7 @@ def decode(line: bytes, limit: int = MAX_CALL) -> list[Value] | Fault | None:
         limit: bytes that it may have, the `\n` included.
 
     Returns:
-        The arguments of a call; an error; None if the line begins with a control character that is reserved, and is to be ignored.
+        The arguments of a call; an error; None if the line begins with a reserved control character, and is to be ignored.
 
     Raises:
         TooLarge: it is longer.
@@ -257,7 +257,7 @@ class _Open:
 
 
 class Lines:
-    r"""Cuts what comes in pieces into whole lines. Each byte is looked at a bounded number of times, however small the pieces are.
+    r"""Cuts what comes in pieces into whole lines, at a cost that grows with the bytes alone, however small the pieces are.
 
     Args:
         limit: bytes that a line may have, its `\n` included. A piece is to be shorter.

@@ -7,7 +7,7 @@ import contextlib
 import select
 import socket
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import trio
 
@@ -33,15 +33,15 @@ class Connection:
         most: bytes that may wait to be written.
     """
 
-    def __init__(
-        self, sock: socket.socket, nursery: trio.Nursery, *, limit: int = MAX_CALL, most: int = MAX_WAITING
-    ) -> None:
+    def __init__(self, sock: socket.socket, nursery: trio.Nursery, *, limit: int = MAX_CALL, most: int = MAX_WAITING) -> None:
         self.has_ended = False
         """Whether the other side will send nothing more."""
         self.is_dead = False
         """Whether the other side takes nothing more."""
         self.dropped = 0
         """How many lines it has not got, since it read too slowly."""
+        self.is_idle = False
+        """Whether nothing is lost when it ends now, since nothing was begun."""
         self.scope = trio.CancelScope()
         """What is cancelled when nobody is at the other end any more."""
         self._socket = sock
@@ -184,6 +184,15 @@ class Connection:
 
     # ------------------------------------------------------------------------------------------ the end
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While this lasts, nothing was begun that would be lost: if the other side closes, that is the end."""
+        self.is_idle = True
+        try:
+            yield
+        finally:
+            self.is_idle = False
+
     async def refuse(self, number: int, words: str = "") -> None:
         """Says, as the RMI format does, why the connection ends, and sees that what waits is written if it is read soon."""
         self.put(encode_error(number, words))
@@ -212,9 +221,9 @@ class Connection:
 
 
 def gone(connections: Iterable[Connection]) -> list[Connection]:
-    """Those of which the other side has ended and closed. They neither send nor read any more."""
+    """Those of which the other side has closed, and of which nothing is to be read or done any more."""
     poller = select.poll()
-    ended = {connection.fileno(): connection for connection in connections if connection.has_ended and connection.fileno() >= 0}
+    ended = {each.fileno(): each for each in connections if (each.has_ended or each.is_idle) and each.fileno() >= 0}
     for descriptor in ended:
         poller.register(descriptor, 0)
     return [ended[descriptor] for descriptor, _ in poller.poll(0)]

@@ -38,6 +38,7 @@ class Serving:
         handle: what is done with a connection. It ends when this returns.
         nursery: where all of it runs.
         life: whom to tell.
+        ended: is called when a connection has ended, but not when all do.
         max_clients: how many there may be.
         max_call: bytes of a line.
         max_waiting: bytes that may wait for one.
@@ -50,6 +51,7 @@ class Serving:
         nursery: trio.Nursery,
         life: Life,
         *,
+        ended: Handle | None = None,
         max_clients: int = MAX_CLIENTS,
         max_call: int = MAX_CALL,
         max_waiting: int = MAX_WAITING,
@@ -58,6 +60,7 @@ class Serving:
         self._handle = handle
         self._nursery = nursery
         self._life = life
+        self._ended = ended
         self._max_clients = max_clients
         self._max_call = max_call
         self._max_waiting = max_waiting
@@ -110,6 +113,8 @@ class Serving:
         finally:
             self._connections.discard(connection)
             connection.close()
+        if self._ended:
+            await self._ended(connection)
 
     async def _sweep(self) -> None:
         while True:
