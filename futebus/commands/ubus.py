@@ -190,7 +190,7 @@ def _expose(parser: Parser, given: dict[str, Any]) -> Start:
 def _script(parser: Parser, given: dict[str, Any]) -> Start:
     from futebus.gateways.ubus.script import Script
 
-    names = given.pop("names")
+    names = given.pop("names", [])
     return lambda life: Script(life, **given).run(names)
 
 

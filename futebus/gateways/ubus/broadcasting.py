@@ -13,6 +13,7 @@ from .connection import LINGER_SECONDS, MAX_WAITING, Connection
 from .places import SOCKET_MODE, Kind, Place, kind_of
 from .serving import MAX_CLIENTS, Serving
 from .streams import Input, Output, OutputClosed
+from .telling import last_of
 
 
 class Broadcasting:
@@ -55,7 +56,7 @@ class Broadcasting:
         await self._place.open()
         try:
             async with trio.open_nursery() as nursery:
-                serving = Serving(self._place, self._handle, nursery, self._life, **self._limits)
+                serving = Serving(self._place, self._handle, nursery, self._life, greet=self._greet, **self._limits)
                 nursery.start_soon(serving.run)
                 self._life.manager.tell("READY=1")
                 await self._broadcast(serving)
@@ -76,13 +77,14 @@ class Broadcasting:
             except TooLarge as error:
                 raise GatewayError(f"standard input: {error}") from None
             if whole:
-                self._value = whole[whole.rfind(b"\n", 0, -1) + 1 :]
-                for connection in serving:
-                    connection.put(whole, drops=True)
+                serving.put(whole)
+                self._value = last_of(whole)
 
-    async def _handle(self, connection: Connection) -> None:
+    def _greet(self, connection: Connection) -> None:
         if self._keeps_value and self._value:
             connection.put(self._value)
+
+    async def _handle(self, connection: Connection) -> None:
         while lines := await connection.receive_lines():
             await self._output.write(lines)
         await trio.sleep_forever()  # he still listens: the sweeper ends it when he has closed

@@ -4,7 +4,6 @@ The one rule: a line is what it was. Whoever speaks the RMI format, and whoever 
 """
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,21 +71,21 @@ async def expose(life: Life, what: Exposing) -> None:
     reader = subscribe(what.channel, bytes, wait=wait, again=what.waits, say=say)
     try:
         async with reader, trio.open_nursery() as nursery:
-            handle: Handle
-            heard: Callable[[bytes], object] = lambda lines: None  # noqa: E731
+            telling = None
             if kind is Kind.METHOD:
-                handle = Methods(what.channel, wait).handle
+                handle: Handle = Methods(what.channel, wait).handle
             elif kind is Kind.REST:
                 handle = Rests(what.channel, wait, what.max_call, what.empty).handle
             else:
-                telling = Telling(life, publisher(what.channel), keeps_value=kind is Kind.PROPERTY, value=what.value)
-                handle, heard = telling.handle, telling.heard
+                telling = Telling(publisher(what.channel), keeps_value=kind is Kind.PROPERTY, value=what.value)
+                handle = telling.handle
             await place.open()
             serving = Serving(
                 place,
                 handle,
                 nursery,
                 life,
+                greet=telling.greet if telling else lambda connection: None,
                 max_clients=what.max_clients,
                 max_call=what.max_call,
                 max_waiting=what.max_waiting,
@@ -95,7 +94,10 @@ async def expose(life: Life, what: Exposing) -> None:
             life.ready(f"{what.channel} is exposed as {place.path}")
             try:
                 while True:
-                    heard(await reader.read_block())
+                    lines = await reader.read_block()
+                    if telling:
+                        serving.put(lines)
+                        telling.heard(lines)
             except (Ended, NoBus, NoMaster) as error:
                 raise GatewayError(str(error)) from None
     finally:

@@ -175,9 +175,12 @@ class Script:
             async with trio.open_nursery() as nursery:
                 bus = self._buses[ident] = Bus(ident, nursery, is_served=True)
 
-                async def handle(connection: Connection) -> None:
+                def greet(connection: Connection) -> None:
                     self._numbers += 1
-                    await self._relay(bus, b"%d" % self._numbers, connection)
+                    bus.add(b"%d" % self._numbers, connection)
+
+                async def handle(connection: Connection) -> None:
+                    await self._relay(bus, connection)
 
                 async def ended(connection: Connection) -> None:
                     await self._said_goodbye(bus, connection)
@@ -187,6 +190,7 @@ class Script:
                     handle,
                     nursery,
                     self._life,
+                    greet=greet,
                     ended=ended,
                     max_clients=self._max_clients,
                     max_call=self._max_call,
@@ -200,9 +204,9 @@ class Script:
             if bus:
                 bus.has_ended.set()
 
-    async def _relay(self, bus: Bus, client: bytes, connection: Connection) -> None:
+    async def _relay(self, bus: Bus, connection: Connection) -> None:
         """Says that somebody comes, and what he sends."""
-        bus.add(client, connection)
+        client = bus.names[connection]
         if bus.is_served:
             await self._output.write(b"c\t%s\t%s\n" % (bus.ident, client))
         prefix = b"r\t%s\t%s\t" % (bus.ident, client)
@@ -258,7 +262,7 @@ class Script:
             try:
                 with connection.scope:
                     try:
-                        await self._relay(bus, NOBODY, connection)
+                        await self._relay(bus, connection)
                     except TooLarge as error:
                         await connection.refuse(error.number, str(error))
             finally:

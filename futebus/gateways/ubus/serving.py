@@ -3,11 +3,13 @@
 The one rule: each connection has its own task, and what goes wrong with one ends that one.
 """
 
+import contextlib
 import errno
 from collections.abc import Awaitable, Callable, Iterator
 
 import trio
 
+from ...core.text import counted
 from ..life import Life
 from ..rmi import MAX_CALL, TooLarge
 from .connection import MAX_WAITING, Connection, gone
@@ -22,7 +24,7 @@ ACCEPTED_AT_ONCE = 64
 SWEEP_SECONDS = 1.0
 """How often it is looked who has gone without a word: who had ended what he sends, and then closed."""
 
-EMPTY_PAUSE = 0.1
+FULL_PAUSE = 0.1
 """Seconds until it is tried again to accept, when there are too many open files."""
 
 _FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -38,6 +40,7 @@ class Serving:
         handle: what is done with a connection. It ends when this returns.
         nursery: where all of it runs.
         life: whom to tell.
+        greet: is called when somebody connects, before anything else is done with him.
         ended: is called when a connection has ended, but not when all do.
         max_clients: how many there may be.
         max_call: bytes of a line.
@@ -51,6 +54,7 @@ class Serving:
         nursery: trio.Nursery,
         life: Life,
         *,
+        greet: Callable[[Connection], object] = lambda connection: None,
         ended: Handle | None = None,
         max_clients: int = MAX_CLIENTS,
         max_call: int = MAX_CALL,
@@ -60,6 +64,7 @@ class Serving:
         self._handle = handle
         self._nursery = nursery
         self._life = life
+        self._greet = greet
         self._ended = ended
         self._max_clients = max_clients
         self._max_call = max_call
@@ -67,33 +72,51 @@ class Serving:
         self._connections: set[Connection] = set()
         self._refused = False
 
+    def put(self, lines: bytes) -> None:
+        """Says lines to all who are connected. Of what waits for one who does not read, the oldest goes."""
+        with contextlib.suppress(OSError):  # which is told elsewhere
+            self.accept_nowait()
+        for connection in self._connections:
+            before = connection.dropped
+            connection.put(lines, drops=True)
+            if connection.dropped and not before:
+                self._life.say(f"{self._place.path}: a client reads too slowly, and loses lines")
+
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._connections))
 
     async def run(self) -> None:
         """Accepts until it is cancelled."""
         self._nursery.start_soon(self._sweep)
-        listening = self._place.socket
         while True:
-            await trio.lowlevel.wait_readable(listening)
+            await trio.lowlevel.wait_readable(self._place.socket)
             try:
-                for _ in range(ACCEPTED_AT_ONCE):
-                    sock, _address = listening.accept()
-                    sock.setblocking(False)
-                    connection = Connection(sock, self._nursery, limit=self._max_call, most=self._max_waiting)
-                    self._take(connection)
-            except (BlockingIOError, ConnectionAbortedError):
-                pass
+                self.accept_nowait()
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
                 self._life.warn(f"{self._place.path}: nobody can connect now: {error.strerror}")
-                await trio.sleep(EMPTY_PAUSE)
+                await trio.sleep(FULL_PAUSE)
+
+    def accept_nowait(self) -> None:
+        """Accepts those who have connected, if they are not too many at once: so they hear what is said next.
+
+        Raises:
+            OSError: nobody can be accepted now.
+        """
+        try:
+            for _ in range(ACCEPTED_AT_ONCE):
+                sock, _address = self._place.socket.accept()
+                sock.setblocking(False)
+                self._take(Connection(sock, self._nursery, limit=self._max_call, most=self._max_waiting))
+        except (BlockingIOError, ConnectionAbortedError):
+            pass
 
     def _take(self, connection: Connection) -> None:
         if len(self._connections) < self._max_clients:
             self._refused = False
             self._connections.add(connection)
+            self._greet(connection)
             self._nursery.start_soon(self._run, connection)
             return
         if not self._refused:
@@ -113,6 +136,9 @@ class Serving:
         finally:
             self._connections.discard(connection)
             connection.close()
+            if connection.dropped:
+                lost = counted(connection.dropped, "line", ",")
+                self._life.say(f"{self._place.path}: a client that read too slowly has lost {lost}")
         if self._ended:
             await self._ended(connection)
 

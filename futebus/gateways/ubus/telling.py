@@ -9,8 +9,6 @@ import trio
 
 from ...client.awaiting import Publisher
 from ...client.errors import ClientError, NoBus, NoMaster
-from ...core.text import counted
-from ..life import Life
 from .connection import Connection
 
 
@@ -18,44 +16,33 @@ class Telling:
     """All connections of a signal or a property.
 
     Args:
-        life: whom to tell.
         writer: the channel, where what connections say goes. It is opened when there is something.
         keeps_value: whether who connects is told the last line at once.
         value: the line that is there from the start.
     """
 
-    def __init__(self, life: Life, writer: Publisher, *, keeps_value: bool, value: str | None = None) -> None:
-        self._life = life
+    def __init__(self, writer: Publisher, *, keeps_value: bool, value: str | None = None) -> None:
         self._writer = writer
         self._writing = trio.Lock()
         self._keeps_value = keeps_value
         self._value = b"" if value is None else value.encode("utf-8", "surrogateescape") + b"\n"
-        self._listening: set[Connection] = set()
 
     def heard(self, lines: bytes) -> None:
-        """Says lines of the channel to all."""
+        """Takes note of lines of the channel, which all are told."""
         if self._keeps_value:
-            self._value = lines[lines.rfind(b"\n", 0, -1) + 1 :]
-        for connection in self._listening:
-            before = connection.dropped
-            connection.put(lines, drops=True)
-            if connection.dropped and not before:
-                self._life.say("a client reads too slowly, and loses lines")
+            self._value = last_of(lines)
+
+    def greet(self, connection: Connection) -> None:
+        """Tells who connects the value, if there is one."""
+        if self._value:
+            connection.put(self._value)
 
     async def handle(self, connection: Connection) -> None:
         """Serves a connection, until nobody is there any more."""
-        if self._value:
-            connection.put(self._value)
-        self._listening.add(connection)
-        try:
-            while lines := await connection.receive_lines():
-                if not await self._say(connection, lines):
-                    return
-            await trio.sleep_forever()  # it still listens: the sweeper ends it when it has closed
-        finally:
-            self._listening.discard(connection)
-            if connection.dropped:
-                self._life.say(f"a client that read too slowly has lost {counted(connection.dropped, 'line', ',')}")
+        while lines := await connection.receive_lines():
+            if not await self._say(connection, lines):
+                return
+        await trio.sleep_forever()  # it still listens: the sweeper ends it when it has closed
 
     async def _say(self, connection: Connection, lines: bytes) -> bool:
         """Says what a connection has sent to the channel. Returns whether the connection goes on."""
@@ -74,6 +61,11 @@ class Telling:
             await connection.refuse(overflow(error), str(error))
             return False
         return True
+
+
+def last_of(lines: bytes) -> bytes:
+    """The last of whole lines."""
+    return lines[lines.rfind(b"\n", 0, -1) + 1 :]
 
 
 def overflow(error: ClientError) -> int:
