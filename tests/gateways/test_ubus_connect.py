@@ -18,6 +18,7 @@ from ..helpers.waiting import DEADLINE
 from .ubuses import UBUS, Program, run, sock
 
 ANN_CONNECTS = f"""{BECOME}
+import resource
 import futebus.commands.ubus, futebus.gateways.life, futebus.gateways.ubus.connecting
 become({ANN["user"]})
 sys.exit(futebus.commands.ubus.main(["connect", sys.argv[1]]))
@@ -119,11 +120,11 @@ def test_what_it_must_not_wait_for(place: Path) -> None:
         assert words in done.stderr
         assert done.stderr.count(b"\n") == 1
     private = Server(place / "private")
+    assert private.listening.fileno() > 0
     (place / "private").chmod(0o600)
     refused = mounts.run(sys.executable, "-c", ANN_CONNECTS, place / "private")
     assert refused.returncode == 1
     assert "Permission denied" in refused.stderr
-    private.listening.close()
     datagrams.close()
 
 

@@ -158,6 +158,7 @@ class Asking:
     async def _answer(self, slave: Slave[bytes], ends: trio.CancelScope) -> None:
         try:
             while True:
+                await trio.lowlevel.wait_readable(slave.fileno())  # cheaper than to ask the bus and hear that there is nothing
                 lines = await slave.read_block()
                 # While it waits here, answers wait in the bus.
                 if (await self._connection.send(lines) or len(lines) >= BIG_BLOCK) and slave.inquire().dropped:

@@ -63,17 +63,20 @@ class Connection:
 
     async def receive(self) -> bytes:
         """What comes next, as it comes. Nothing when the other side has ended, however that came."""
+        has_waited = False
         while not self.has_ended:
             try:
                 data = self._socket.recv(RECEIVE_BYTES)
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._socket)
+                has_waited = True
             except OSError:  # it was killed with something unread
                 break
             else:
                 if not data:
                     break
-                await trio.lowlevel.checkpoint()
+                if not has_waited:
+                    await trio.lowlevel.checkpoint()
                 return data
         self.has_ended = True
         return b""
@@ -174,10 +177,9 @@ class Connection:
             await self._written.wait()
 
     async def send(self, lines: bytes) -> bool:
-        """Writes lines, and waits until they are written. Returns whether it had to."""
+        """Writes lines, and waits until they are written. Returns whether it had to: if not, nobody else has had a turn."""
         self.put(lines)
         if not self._is_writing:
-            await trio.lowlevel.checkpoint()
             return False
         await self.flush()
         return True
