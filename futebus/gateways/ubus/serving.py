@@ -6,6 +6,7 @@ The one rule: each connection has its own task, and what goes wrong with one end
 import contextlib
 import errno
 from collections.abc import Awaitable, Callable, Iterator
+from socket import SOMAXCONN
 
 import trio
 
@@ -73,9 +74,9 @@ class Serving:
         self._refused = False
 
     def put(self, lines: bytes) -> None:
-        """Says lines to all who are connected. Of what waits for one who does not read, the oldest goes."""
+        """Says lines to all who have connected until now. Of what waits for one who does not read, the oldest goes."""
         with contextlib.suppress(OSError):  # which is told elsewhere
-            self.accept_nowait()
+            self.accept_nowait(SOMAXCONN)  # the queue has no more
         for connection in self._connections:
             before = connection.dropped
             connection.put(lines, drops=True)
@@ -88,6 +89,7 @@ class Serving:
     async def run(self) -> None:
         """Accepts until it is cancelled."""
         self._nursery.start_soon(self._sweep)
+        said = False
         while True:
             await trio.lowlevel.wait_readable(self._place.socket)
             try:
@@ -95,17 +97,24 @@ class Serving:
             except OSError as error:
                 if error.errno not in _FULL:
                     raise
-                self._life.warn(f"{self._place.path}: nobody can connect now: {error.strerror}")
+                if not said:
+                    self._life.warn(f"{self._place.path}: nobody can connect now: {error.strerror}")
+                said = True
                 await trio.sleep(FULL_PAUSE)
+            else:
+                said = False
 
-    def accept_nowait(self) -> None:
-        """Accepts those who have connected, if they are not too many at once: so they hear what is said next.
+    def accept_nowait(self, most: int = ACCEPTED_AT_ONCE) -> None:
+        """Accepts those who have connected.
+
+        Args:
+            most: how many.
 
         Raises:
             OSError: nobody can be accepted now.
         """
         try:
-            for _ in range(ACCEPTED_AT_ONCE):
+            for _ in range(most):
                 sock, _address = self._place.socket.accept()
                 sock.setblocking(False)
                 self._take(Connection(sock, self._nursery, limit=self._max_call, most=self._max_waiting))
