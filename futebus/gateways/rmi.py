@@ -74,7 +74,7 @@ def encode(arguments: Sequence[Writable], limit: int = MAX_CALL) -> bytes:
 
     Raises:
         TooLarge: it would be longer. So would be what contains itself.
-        RmiError: a key of a map is empty or no text.
+        RmiError: a key of a map is empty or no text; the first character of all would make it a line that is to be ignored.
     """
     out: list[bytes] = []
     size = 0
@@ -94,7 +94,10 @@ def encode(arguments: Sequence[Writable], limit: int = MAX_CALL) -> bytes:
     if max(size, 1) > limit:
         raise TooLarge(f"a call of more than {limit} bytes")
     out.append(b"\n")
-    return b"".join(out)
+    line = b"".join(out)
+    if _RESERVED_LINE.match(line):
+        raise RmiError("a call cannot begin with this control character, for which the format has no code")
+    return line
 
 
 def encode_error(number: int, message: str = "") -> bytes:
