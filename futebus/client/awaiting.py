@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
-from .channel import Endpoint, Way, begin_of_line, way_to
+from .channel import RETRY_SECONDS, Endpoint, Way, begin_of_line, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster
 from .messages import Event, Item, Text, What, address_of, addressed, events, joined, like, texts
 
@@ -140,6 +140,7 @@ class _Awaiting(Endpoint[Item]):
                     if not self.way.again:
                         raise
                     start = begin_of_line(lines, start)  # what the bus had of a message has gone with it
+                    await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     await self._open(math.inf)
         except ClientError as error:  # what the bus had of a message is dropped
             error.accepted = self.end_sending(lines, begin_of_line(lines, start))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, Self, TypedDict, Unpack, overload
 
-from .channel import BLOCK, TRANSIENT, Endpoint, Way, begin_of_line, way_to
+from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Way, begin_of_line, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, TimedOut
 from .messages import Event, Item, Text, What, address_of, addressed, events, joined, like, texts
 
@@ -146,9 +146,10 @@ class _Waiting(Endpoint[Item]):
                 except BlockingIOError:
                     self._poll(select.POLLOUT, end, "the master has had no place for it in time")
                 except (NoBus, NoMaster):
-                    if not self.way.again:
+                    if not self.way.again or (end is not None and time.monotonic() >= end):
                         raise
                     start = begin_of_line(lines, start)  # what the bus had of a message has gone with it
+                    time.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     self._open_again(end)
         except TimedOut as error:
             error.accepted = self.end_sending(lines, start)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -259,3 +260,17 @@ def test_a_channel_that_is_closed_while_somebody_waits(library: Any, bus: Mount)
         await library.together(wait, close)
 
     library.run(main)
+
+
+def test_a_master_that_does_not_read_is_waited_for_in_peace(bus: Mount, library: Any) -> None:
+    master = os.open(bus / ".U_deaf", os.O_WRONLY | os.O_CREAT)
+
+    async def main() -> None:
+        async with library.doors.publisher(bus / "U_deaf", again=True) as out:
+            assert await library.is_late(lambda: out.send("x"))
+            assert out.joins < 10
+
+    library.run(main)
+    with client.publisher(bus / "U_deaf", again=True) as out, pytest.raises(client.ClientError):
+        out.send("x", timeout=0.1)
+    os.close(master)

@@ -1,0 +1,104 @@
+"""A channel of a mounted bus as a ubus: what is said on one is said on the other, in whole lines.
+
+The one rule: a line is what it was. Whoever speaks the RMI format, and whoever does not, is served alike.
+"""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+from ...client.errors import Ended, NoBus, NoMaster
+from ...client.trio import publisher, subscribe
+from ..life import GatewayError, Life
+from ..rmi import MAX_CALL
+from .asking import Methods, Rests
+from .connection import MAX_WAITING
+from .places import SOCKET_MODE, Kind, Place, kind_of
+from .serving import MAX_CLIENTS, Handle, Serving
+from .telling import Telling
+
+LETTERS = {Kind.SIGNAL: "UB", Kind.PROPERTY: "UB", Kind.METHOD: "S", Kind.REST: "S"}
+"""Of which types the channel of a ubus may be: on S channels who asks gets an answer, on U and B channels all hear the same."""
+
+
+class Exposing(NamedTuple):
+    """What is to be done."""
+
+    channel: Path
+    bus: str
+    """The name of the ubus."""
+    mode: int = SOCKET_MODE
+    max_clients: int = MAX_CLIENTS
+    max_call: int = MAX_CALL
+    max_waiting: int = MAX_WAITING
+    waits: bool = False
+    """Whether the bus and the channel's master may come later, and come back."""
+    value: str | None = None
+    """Of a property: its first value."""
+    empty: str | None = None
+    """Of a rest bus: what the service is asked by an empty request."""
+
+
+def check(channel: Path, bus: str) -> Kind:
+    """Checks that a channel can be such a ubus. Returns its kind.
+
+    Raises:
+        ValueError: why it cannot.
+    """
+    kind = kind_of(bus)
+    if kind is None:
+        endings = ", ".join(each.value for each in Kind)
+        raise ValueError(f"the name of a ubus ends in {endings}, which says what it does: {bus}")
+    letters = LETTERS[kind]
+    if not channel.name.startswith(tuple(letters)):
+        raise ValueError(f"a {kind.value} ubus wants a channel of type {' or '.join(letters)}, and not {channel.name or channel}")
+    return kind
+
+
+async def expose(life: Life, what: Exposing) -> None:
+    """Exposes a channel until it is cancelled.
+
+    Raises:
+        GatewayError, OSError: the socket cannot be put there.
+        ClientError: the bus or the channel's master is not there, or has gone, and is not waited for.
+    """
+    kind = check(what.channel, what.bus)
+    wait, say = (math.inf if what.waits else 0.0), life.say
+    place = Place(what.bus, what.mode, life.warn)
+    # Of an S channel, this one is a slave that says nothing, and learns when there is no service any more.
+    reader = subscribe(what.channel, bytes, wait=wait, again=what.waits, say=say)
+    try:
+        async with reader, trio.open_nursery() as nursery:
+            telling = None
+            if kind is Kind.METHOD:
+                handle: Handle = Methods(what.channel, wait).handle
+            elif kind is Kind.REST:
+                handle = Rests(what.channel, wait, what.max_call, what.empty).handle
+            else:
+                telling = Telling(publisher(what.channel), keeps_value=kind is Kind.PROPERTY, value=what.value)
+                handle = telling.handle
+            await place.open()
+            serving = Serving(
+                place,
+                handle,
+                nursery,
+                life,
+                greet=telling.greet if telling else lambda connection: None,
+                max_clients=what.max_clients,
+                max_call=what.max_call,
+                max_waiting=what.max_waiting,
+            )
+            nursery.start_soon(serving.run)
+            life.ready(f"{what.channel} is exposed as {place.path}")
+            try:
+                while True:
+                    lines = await reader.read_block()
+                    if telling:
+                        serving.put(lines)
+                        telling.heard(lines)
+            except (Ended, NoBus, NoMaster) as error:
+                raise GatewayError(str(error)) from None
+    finally:
+        place.close()

@@ -1,0 +1,158 @@
+"""A ubus that is served: who connects, how many, and until when.
+
+The one rule: each connection has its own task, and what goes wrong with one ends that one.
+"""
+
+import contextlib
+import errno
+from collections.abc import Awaitable, Callable, Iterator
+from socket import SOMAXCONN
+
+import trio
+
+from ...core.text import counted
+from ..life import Life
+from ..rmi import MAX_CALL, TooLarge
+from .connection import MAX_WAITING, Connection, gone
+from .places import Place
+
+MAX_CLIENTS = 1024
+"""Connections of one ubus. A method's has a client of the bus as well, of which a user has 4096 by default."""
+
+ACCEPTED_AT_ONCE = 64
+"""Connections that are accepted before others have their turn."""
+
+SWEEP_SECONDS = 1.0
+"""How often it is looked who has gone without a word: who had ended what he sends, and then closed."""
+
+FULL_PAUSE = 0.1
+"""Seconds until it is tried again to accept, when there are too many open files."""
+
+_FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+Handle = Callable[[Connection], Awaitable[object]]
+
+
+class Serving:
+    """Accepts connections at a place.
+
+    Args:
+        place: where; it is open.
+        handle: what is done with a connection. It ends when this returns.
+        nursery: where all of it runs.
+        life: whom to tell.
+        greet: is called when somebody connects, before anything else is done with him.
+        ended: is called when a connection has ended, but not when all do.
+        max_clients: how many there may be.
+        max_call: bytes of a line.
+        max_waiting: bytes that may wait for one.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        handle: Handle,
+        nursery: trio.Nursery,
+        life: Life,
+        *,
+        greet: Callable[[Connection], object] = lambda connection: None,
+        ended: Handle | None = None,
+        max_clients: int = MAX_CLIENTS,
+        max_call: int = MAX_CALL,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self._place = place
+        self._handle = handle
+        self._nursery = nursery
+        self._life = life
+        self._greet = greet
+        self._ended = ended
+        self._max_clients = max_clients
+        self._max_call = max_call
+        self._max_waiting = max_waiting
+        self._connections: set[Connection] = set()
+        self._refused = False
+
+    def put(self, lines: bytes) -> None:
+        """Says lines to all who have connected until now. Of what waits for one who does not read, the oldest goes."""
+        with contextlib.suppress(OSError):  # which is told elsewhere
+            self.accept_nowait(SOMAXCONN)  # the queue has no more
+        for connection in self._connections:
+            before = connection.dropped
+            connection.put(lines, drops=True)
+            if connection.dropped and not before:
+                self._life.say(f"{self._place.path}: a client reads too slowly, and loses lines")
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(tuple(self._connections))
+
+    async def run(self) -> None:
+        """Accepts until it is cancelled."""
+        self._nursery.start_soon(self._sweep)
+        said = False
+        while True:
+            await trio.lowlevel.wait_readable(self._place.socket)
+            try:
+                self.accept_nowait()
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                if not said:
+                    self._life.warn(f"{self._place.path}: nobody can connect now: {error.strerror}")
+                said = True
+                await trio.sleep(FULL_PAUSE)
+            else:
+                said = False
+
+    def accept_nowait(self, most: int = ACCEPTED_AT_ONCE) -> None:
+        """Accepts those who have connected.
+
+        Args:
+            most: how many.
+
+        Raises:
+            OSError: nobody can be accepted now.
+        """
+        try:
+            for _ in range(most):
+                sock, _address = self._place.socket.accept()
+                sock.setblocking(False)
+                self._take(Connection(sock, self._nursery, limit=self._max_call, most=self._max_waiting))
+        except (BlockingIOError, ConnectionAbortedError):
+            pass
+
+    def _take(self, connection: Connection) -> None:
+        if len(self._connections) < self._max_clients:
+            self._refused = False
+            self._connections.add(connection)
+            self._greet(connection)
+            self._nursery.start_soon(self._run, connection)
+            return
+        if not self._refused:
+            self._refused = True
+            self._life.warn(f"{self._place.path}: who connects is refused: there are {self._max_clients} clients (--max-clients)")
+        connection.put(b"\a%d\ttoo many clients\n" % errno.EUSERS)
+        connection.close()
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            with connection.scope:
+                try:
+                    await self._handle(connection)
+                except TooLarge as error:
+                    self._life.say(f"{self._place.path}: somebody is disconnected: {error}")
+                    await connection.refuse(error.number, str(error))
+        finally:
+            self._connections.discard(connection)
+            connection.close()
+            if connection.dropped:
+                lost = counted(connection.dropped, "line", ",")
+                self._life.say(f"{self._place.path}: a client that read too slowly has lost {lost}")
+        if self._ended:
+            await self._ended(connection)
+
+    async def _sweep(self) -> None:
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            for connection in gone(self._connections):
+                connection.scope.cancel()

@@ -1,0 +1,316 @@
+"""`futebus-ubus expose` on a real bus, with sockets and socat: methods, rest buses, signals and properties."""
+
+import os
+import signal
+import socket
+import stat
+from pathlib import Path
+
+import futebus.client as client
+
+from ..helpers.mounts import Mount, bash
+from ..helpers.programs import Start
+from ..helpers.recorders import Remounting
+from ..helpers.waiting import until
+from .ubuses import UBUS, Peer, Program, Service, expose, run, sock, writer
+
+
+def test_a_method(bus: Mount, place: Path, start: Start) -> None:
+    with Service(bus / "S_upper"):
+        gateway = expose(start, place, bus / "S_upper", "app/upper.method")
+        path = sock(place, "app/upper.method")
+        for directory in (path.parent, path.parent.parent):
+            assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        one, two = Peer(path), Peer(path)
+        assert one.say(b"one\ttab\n").line() == b"ONE\tTAB\n"
+        for byte in b"slow\nnext":
+            two.say(bytes([byte]))
+        assert two.line() == b"SLOW\n"
+        many = [b"line %d\n" % number for number in range(5000)]
+        assert one.say(b"".join(many)).lines(5000) == [line.upper() for line in many]
+        assert two.say(b" one\nlast\nunfinished").finish().rest() == b"NEXT ONE\nLAST\n"
+        assert run("socat", "-t", "100", "-", f"UNIX:{path}", home=place, data=b"hi\nho\n").stdout == b"HI\nHO\n"
+        gateway.end(signal.SIGINT)
+        assert one.rest() == b""
+        assert not path.exists()
+
+
+def test_empty_calls_have_their_place_among_the_answers(bus: Mount, place: Path, start: Start) -> None:
+    with Service(bus / "S_upper"):
+        path = place / "x.method"
+        expose(start, place, bus / "S_upper", str(path))
+        empty = b"\a22\tan empty call\n"
+        assert Peer(path).say(b"a\n\n\nb\n\n").finish().rest() == b"A\n" + 2 * empty + b"B\n" + empty
+
+
+def test_calls_of_every_length(bus: Mount, place: Path, start: Start) -> None:
+    with Service(bus / "S_upper"):
+        path = place / "x.method"
+        expose(start, place, bus / "S_upper", str(path))
+        long = b"x" * 255_999 + b"\n"
+        assert Peer(path).say(long * 3).lines(3) == [long.upper()] * 3
+        # One that never ends is told so, and disconnected, while others go on.
+        peer, other = Peer(path), Peer(path)
+        peer.say_until_refused(b"x" * 10_000)
+        assert peer.line() == b"\a75\ta call of more than 262144 bytes\n"
+        assert other.say(b"x\n").line() == b"X\n"
+        # One that the bus does not take, too.
+        bigger = place / "bigger.method"
+        expose(start, place, bus / "S_upper", str(bigger), "--max-call", "1M")
+        assert Peer(bigger).say(b"x" * 300_000 + b"\n").line().startswith(b"\a75\t")
+
+
+def test_who_does_not_read_his_answers_delays_nobody(bus: Mount, place: Path, start: Start) -> None:
+    with Service(bus / "S_upper") as service:
+        path = place / "x.method"
+        expose(start, place, bus / "S_upper", str(path))
+        flood, other = Peer(path), Peer(path)
+        flood.socket.setblocking(False)
+        line = b"x" * 9_999 + b"\n"
+
+        def is_full() -> bool:
+            try:
+                while True:
+                    flood.socket.send(line)
+            except BlockingIOError:
+                return len(service.asked) > 200 and other.say(b"hi\n").line() == b"HI\n"
+
+        until(is_full, "it takes no more")
+        flood.close()
+        assert other.say(b"still here\n").line() == b"STILL HERE\n"
+        bus.wait_for_clients(2, "S_upper", role="slave")
+
+
+def test_a_rest_bus(bus: Mount, place: Path, start: Start) -> None:
+    with Service(bus / "S_upper") as service:
+        path = sock(place, "app/x.rest")
+        expose(start, place, bus / "S_upper", "app/x.rest")
+        assert Peer(path).say(b"one\ntwo").finish().rest() == b"ONE\nTWO\n"
+        assert Peer(path).finish().rest() == b""
+        assert Peer(path).say(b"\n\n").finish().rest() == b""
+        many = b"".join(b"%d x\n" % number for number in range(20_000))
+        assert Peer(path).say(many).finish().rest() == many.upper()
+        shout = run(*UBUS, "connect", "app/x.rest", home=place, data=b"hello\n")
+        assert (shout.stdout, shout.returncode) == (b"HELLO\n", 0)
+        expose(start, place, bus / "S_upper", "app/get.rest", "--empty", "get")
+        assert Peer(sock(place, "app/get.rest")).finish().rest() == b"GET\n"
+        # Who goes away before the answer is forgotten.
+        service.hold.set()
+        peer = Peer(path).say(b"forever").finish()
+        bus.wait_for_clients(3, "S_upper", role="slave")
+        peer.close()
+        bus.wait_for_clients(2, "S_upper", role="slave")
+
+
+def test_a_signal_of_a_broadcast_channel(bus: Mount, place: Path, start: Start) -> None:
+    path = sock(place, "log.signal")
+    expose(start, place, bus.touch("B_log"), "log.signal")
+    with writer(bus, "B_log") as other:
+        one, two = Peer(path), Peer(path).finish()  # who has nothing to say listens all the same
+        bus.wait_for_clients(1, "B_log", rw="r-")
+        one.say(b"hello from one\n")
+        assert one.line() == two.line() == b"hello from one\n"
+        assert os.read(other, 100) == b"hello from one\n"
+        data = b"".join(b"line %d\n" % number for number in range(1000))
+        os.write(other, data)
+        assert b"".join(one.lines(1000)) == b"".join(two.lines(1000)) == data
+
+
+def test_a_signal_of_a_master(bus: Mount, place: Path, start: Start) -> None:
+    with client.collect(bus / "U_news") as master:
+        path = sock(place, "news.signal")
+        gateway = expose(start, place, bus / "U_news", "news.signal")
+        peer = Peer(path).say(b"to the master\n")
+        assert master.read() == "to the master"
+        master.send("news")
+        assert peer.line() == b"news\n"
+    gateway.ended(1)
+    assert "has ended" in gateway.words
+    assert peer.rest() == b""
+    assert not path.exists()
+
+
+def test_a_master_that_does_not_read_may_be_shouted_at(bus: Mount, place: Path, start: Start) -> None:
+    master = os.open(bus / ".U_news", os.O_WRONLY | os.O_CREAT)
+    expose(start, place, bus / "U_news", "news.signal")
+    expose(start, place, bus / "U_news", "news.property")
+    peer = Peer(sock(place, "news.signal")).say(b"x\n")
+    refused = Peer(sock(place, "news.property")).say(b"x\n")
+    assert refused.rest().startswith(b"\a3\t")
+    os.write(master, b"news\n")
+    assert peer.line() == b"news\n"
+    os.close(master)
+
+
+def test_a_property(bus: Mount, place: Path, start: Start) -> None:
+    path = sock(place, "volume.property")
+    expose(start, place, bus.touch("B_volume"), "volume.property", "--value", "50")
+    one = Peer(path)
+    assert one.line() == b"50\n"
+    two = Peer(path)
+    assert two.line() == b"50\n"
+    two.say(b"60\n70\n")
+    assert one.lines(2) == two.lines(2) == [b"60\n", b"70\n"]
+    with writer(bus, "B_volume") as other:
+        os.write(other, b"80\n")
+        assert one.line() == two.line() == b"80\n"
+        assert Peer(path).line() == b"80\n"
+
+
+def test_who_does_not_read_a_signal_loses_lines_whole(bus: Mount, place: Path, start: Start) -> None:
+    path = place / "log.signal"
+    gateway = expose(start, place, bus.touch("B_log"), str(path), "--max-waiting", "64K")
+    slow, quick = Peer(path), Peer(path)
+    with writer(bus, "B_log") as other:
+        count = 0
+        while "reads too slowly" not in gateway.words:
+            os.write(other, b"".join(b"line %d %s\n" % (count + number, b"x" * 1000) for number in range(20)))
+            count += 20
+            assert len(quick.lines(20)) == 20
+        os.write(other, b"end\n")
+    numbers = []
+    while (line := slow.line()) != b"end\n":
+        word, number, padding = line.split(b" ")
+        assert (word, len(padding)) == (b"line", 1001)
+        numbers.append(int(number))
+    assert numbers == sorted(set(numbers))
+    assert 0 < len(numbers) < count
+
+
+def test_it_ends_with_its_bus(bus: Mount, place: Path, start: Start) -> None:
+    with Service(bus / "S_x"):
+        gateways = [expose(start, place, bus.touch("B_x"), "x.signal"), expose(start, place, bus / "S_x", "x.method")]
+        bus.was_killed = True
+        bus.daemon.kill()
+        bus.daemon.wait()
+        for gateway in gateways:
+            gateway.ended(1)
+            assert gateway.words.count("\n") == 2, gateway.words
+            assert "gone" in gateway.words
+        assert list(sock(place, "").iterdir()) == []
+
+
+def test_it_waits_for_its_bus(bus: Mount, place: Path, start: Start, remounting: Remounting) -> None:
+    gateway = Program(start, place, "expose", "--wait", bus / "S_upper", "x.method").wait_for("waiting")
+    with Service(bus / "S_upper") as service:
+        gateway.wait_for("is exposed as")
+        signals = expose(start, place, bus / "B_log", "log.signal", "--wait")
+        caller, listener = Peer(sock(place, "x.method")), Peer(sock(place, "log.signal"))
+        assert caller.say(b"a\n").line() == b"A\n"
+        service.hold.set()
+        caller.say(b"lost\n")
+        until(lambda: b"lost" in service.asked, "it is asked")
+    # Nobody answers that any more: there is an error in its place, and the next answer is the next request's.
+    assert caller.line().startswith(b"\a")
+    gone = Peer(sock(place, "x.method"))
+    gone.close()
+    caller.say(b"b\n")
+    with Service(bus / "S_upper"):
+        assert caller.line() == b"B\n"
+    bus = remounting(bus)
+    caller.say(b"c\n")
+    with Service(bus / "S_upper"):
+        assert caller.line() == b"C\n"
+    bus.wait_for_clients(1, "B_log")
+    with writer(bus, "B_log") as other:
+        os.write(other, b"again\n")
+    assert listener.line() == b"again\n"
+    listener.say(b"and back\n")
+    assert listener.line() == b"and back\n"
+    gateway.end()
+    signals.end()
+
+
+def test_a_property_rejects_what_the_bus_does_not_take(bus: Mount, place: Path, start: Start) -> None:
+    expose(start, place, bus.touch("B_x"), "x.property", "--max-call", "1M")
+    peer, other = Peer(sock(place, "x.property")), Peer(sock(place, "x.property"))
+    assert peer.say(b"x" * 300_000 + b"\n").rest().startswith(b"\a75\t")
+    assert other.say(b"fine\n").line() == b"fine\n"
+
+
+def test_there_may_be_so_many_clients(bus: Mount, place: Path, start: Start) -> None:
+    gateway = expose(start, place, bus.touch("B_x"), "x.signal", "--max-clients", "2")
+    path = sock(place, "x.signal")
+    first = [Peer(path), Peer(path)]
+    for each in first:
+        assert each.say(b"x\n").line() == b"x\n"
+    assert Peer(path).rest() == b"\a87\ttoo many clients\n"
+    gateway.wait_for("is refused")
+    first[0].close()
+
+    def has_place() -> bool:
+        peer = Peer(path)
+        try:
+            return peer.say(b"y\n").line() == b"y\n"
+        except ConnectionError:
+            return False
+
+    until(has_place, "there is a place again")
+
+
+def test_signals_remove_the_socket(bus: Mount, place: Path, start: Start) -> None:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    gateways = [expose(start, place, bus.touch("B_x"), f"x{number}.signal") for number in numbers]
+    for gateway, number in zip(gateways, numbers, strict=True):
+        gateway.end(number)
+        assert not sock(place, f"x{number}.signal").exists()
+
+
+def test_a_dead_socket_is_replaced_and_nothing_else(bus: Mount, place: Path, start: Start) -> None:
+    path = sock(place, "x.signal")
+    dead = expose(start, place, bus.touch("B_x"), "x.signal")
+    again = Program(start, place, "expose", bus / "B_x", "x.signal")
+    again.ended(1)
+    assert "somebody listens there already" in again.words
+    dead.process.kill()
+    dead.process.wait()
+    assert path.exists()
+    second = expose(start, place, bus / "B_x", "x.signal")
+    assert Peer(path).say(b"hi\n").line() == b"hi\n"
+    # One that another has put into its place is his.
+    path.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(str(path))
+        other.listen()
+        second.end()
+        assert path.exists()
+    path.unlink()
+    for make in ("touch", "mkdir", "ln -s x"):
+        assert bash(f"{make} {path}").returncode == 0
+        third = Program(start, place, "expose", bus / "B_x", "x.signal")
+        third.ended(1)
+        assert "no socket" in third.words
+        path.lstat()
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink()
+
+
+WRONG: list[tuple[list[str], int, str]] = [
+    (["B_x", "x"], 2, "ends in .signal, .method, .property, .rest"),
+    (["B_x", "x.method"], 2, "wants a channel of type S"),
+    (["S_x", "x.signal"], 2, "wants a channel of type U or B"),
+    (["A_x", "x.signal"], 2, "wants a channel of type U or B"),
+    (["B_x", "x.signal", "--value", "1"], 2, "--value is for a property only"),
+    (["B_x", "x.signal", "--empty", "1"], 2, "--empty is for a rest bus only"),
+    (["B_x", "x.signal", "--max-call", "1000"], 2, "from 256000 to 1G"),
+    (["B_x", "x.property", "--value", "a\nb"], 2, "a line has no newline"),
+    (["B_x"], 2, "BUS"),
+    (["S_x", "x.method"], 1, "S_x has no master"),
+    (["U_x", "x.signal"], 1, "U_x has no master"),
+    (["B_x", "/nowhere/x.signal"], 1, "No such file or directory"),
+    (["B_x", f"/{'x' * 200}.signal"], 1, "107 bytes at most"),
+    (["B_x", "evil\x1b[2J/x\x07.signal", "--mode", "999"], 2, "not an octal mode"),
+    (["../B_x", "x.signal"], 1, "no bus is mounted"),
+]
+
+
+def test_what_cannot_be_done(bus: Mount, place: Path) -> None:
+    for arguments, status, words in WRONG:
+        done = run(*UBUS, "expose", bus / arguments[0], *arguments[1:], home=place)
+        assert done.returncode == status, done
+        assert words.encode() in done.stderr
+        assert done.stderr.count(b"\n") == 1
+        assert b"\x1b" not in done.stderr
