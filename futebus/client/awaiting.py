@@ -64,6 +64,8 @@ class _Awaiting(Endpoint[Item]):
     def __init__(self, way: Way, cut: object, waiter: Waiter) -> None:
         super().__init__(way, cut, is_blocking=False)  # type: ignore[arg-type]
         self._waiter = waiter
+        self._is_opening = False
+        """Whether a task opens it again."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -72,11 +74,10 @@ class _Awaiting(Endpoint[Item]):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Leaves the channel. What was taken from the bus and not asked for is gone."""
+    def _leave(self) -> None:
         if self.is_open:
             self._waiter.closing(self._file)
-        super().close()
+        super()._leave()
 
     async def open(self) -> None:
         """Opens the channel; `async with` does it.
@@ -91,6 +92,18 @@ class _Awaiting(Endpoint[Item]):
         for pause in self.attempts(wait):
             await self._waiter.sleep(pause)
 
+    async def _open_again(self, joins: int) -> None:
+        """Opens the channel again, unless another task does so, or has done so since it had been opened so often."""
+        while self._is_opening:
+            await self._waiter.sleep(RETRY_SECONDS[0])
+        if self.joins != joins:
+            return
+        self._is_opening = True
+        try:
+            await self._open(math.inf)
+        finally:
+            self._is_opening = False
+
     # ------------------------------------------------------------------------------------------ reading
 
     async def read_block(self) -> bytes:
@@ -102,6 +115,7 @@ class _Awaiting(Endpoint[Item]):
         """
         await self._waiter.checkpoint()
         while True:
+            joins = self.joins
             try:
                 return self.read_block_nowait()
             except BlockingIOError:
@@ -109,7 +123,11 @@ class _Awaiting(Endpoint[Item]):
             except (Ended, NoBus):
                 if not self.way.again:
                     raise
-                await self._open(math.inf)
+                await self._open_again(joins)
+            except ValueError:  # it is not open
+                if not self._is_opening:
+                    raise
+                await self._open_again(joins)
 
     async def _next(self) -> Item:
         while True:
@@ -132,6 +150,7 @@ class _Awaiting(Endpoint[Item]):
         try:
             await self._waiter.checkpoint()
             while start < len(lines):
+                joins = self.joins
                 try:
                     start = self.send_nowait(lines, start)
                 except BlockingIOError:
@@ -141,7 +160,12 @@ class _Awaiting(Endpoint[Item]):
                         raise
                     start = begin_of_line(lines, start)  # what the bus had of a message has gone with it
                     await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
-                    await self._open(math.inf)
+                    await self._open_again(joins)
+                except ValueError:
+                    if not self._is_opening:
+                        raise
+                    start = begin_of_line(lines, start)
+                    await self._open_again(joins)
         except ClientError as error:  # what the bus had of a message is dropped
             error.accepted = self.end_sending(lines, begin_of_line(lines, start))
             raise

@@ -29,6 +29,8 @@ class _Waiting(Endpoint[Item]):
         self._hurried = 0
         """How many calls, of this thread and others, must not wait for ever."""
         self._hurrying = threading.Lock()
+        self._opening = threading.Lock()
+        """Held by who opens the channel again."""
         self._open(way.wait)
 
     def __enter__(self) -> Self:
@@ -42,11 +44,20 @@ class _Waiting(Endpoint[Item]):
         for pause in self.attempts(wait):
             time.sleep(pause)
 
-    def _open_again(self, end: float | None) -> None:
-        try:
-            self._open(float("inf") if end is None else end - time.monotonic())
-        except TRANSIENT as error:
-            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
+    def _open_again(self, joins: int, end: float | None) -> None:
+        """Opens the channel again, unless another thread has done so since.
+
+        Args:
+            joins: how often it had been opened when it was found to be gone.
+            end: until when that may take.
+        """
+        with self._opening:
+            if self.joins != joins:
+                return
+            try:
+                self._open(float("inf") if end is None else end - time.monotonic())
+            except TRANSIENT as error:
+                raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
 
     def _poll(self, events: int, end: float | None, what: str) -> None:
         poller = select.poll()  # select(2) knows no descriptor above 1023
@@ -75,6 +86,7 @@ class _Waiting(Endpoint[Item]):
     def _block(self, end: float | None) -> bytes:
         """The next lines, as soon as there are some."""
         while True:
+            joins = self.joins
             try:
                 if end is None:
                     return self.read_block_nowait()
@@ -86,7 +98,11 @@ class _Waiting(Endpoint[Item]):
             except (Ended, NoBus):
                 if not self.way.again:
                     raise
-                self._open_again(end)
+                self._open_again(joins, end)
+            except ValueError:  # it is not open
+                if not self._opening.locked():
+                    raise
+                self._open_again(joins, end)
 
     def _next(self, timeout: float | None = None) -> Item:
         for item in self._items:
@@ -137,6 +153,7 @@ class _Waiting(Endpoint[Item]):
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while start < len(lines):
+                joins = self.joins
                 try:
                     if end is None:
                         start = self.send_nowait(lines, start)
@@ -150,7 +167,12 @@ class _Waiting(Endpoint[Item]):
                         raise
                     start = begin_of_line(lines, start)  # what the bus had of a message has gone with it
                     time.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
-                    self._open_again(end)
+                    self._open_again(joins, end)
+                except ValueError:
+                    if not self._opening.locked():
+                        raise
+                    start = begin_of_line(lines, start)
+                    self._open_again(joins, end)
         except TimedOut as error:
             error.accepted = self.end_sending(lines, start)
             raise

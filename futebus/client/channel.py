@@ -173,8 +173,11 @@ class Endpoint(Generic[Item]):
 
     def close(self) -> None:
         """Leaves the channel. What was taken from the bus and not asked for is gone."""
-        file, self._file = self._file, -1
+        self._leave()
         self._items = iter(())
+
+    def _leave(self) -> None:
+        file, self._file = self._file, -1
         self._beginning = self._rest = b""
         self._id = 0
         if file >= 0:
@@ -222,7 +225,7 @@ class Endpoint(Generic[Item]):
             self.way.say(f"{self.path} is there")
 
     def open_nowait(self) -> None:
-        """Opens the channel, if that is possible now. What was sent and received before on another is forgotten.
+        """Opens the channel, if that is possible now. What has been taken from another before can still be asked for.
 
         Raises:
             NoBus: no bus is mounted there.
@@ -232,7 +235,7 @@ class Endpoint(Generic[Item]):
             Refused: there are too many clients, channels or open files.
             ClientError: it is refused for another reason.
         """
-        self.close()
+        self._leave()
         way = self.way
         flags = self._flags | (os.O_RDWR if way.reads and way.writes else os.O_RDONLY if way.reads else os.O_WRONLY)
         if way.is_master or (way.creates and not has_master(way.name)):

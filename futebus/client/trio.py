@@ -3,6 +3,8 @@
 Timeouts are trio's, `trio.fail_after` for example.
 """
 
+import contextlib
+
 import trio
 
 from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
@@ -33,10 +35,12 @@ class _Trio:
         await trio.sleep(seconds)
 
     async def until_readable(self, descriptor: int) -> None:
-        await trio.lowlevel.wait_readable(descriptor)
+        with contextlib.suppress(trio.ClosedResourceError):  # the next call says that it is closed, if it is
+            await trio.lowlevel.wait_readable(descriptor)
 
     async def until_writable(self, descriptor: int) -> None:
-        await trio.lowlevel.wait_writable(descriptor)
+        with contextlib.suppress(trio.ClosedResourceError):
+            await trio.lowlevel.wait_writable(descriptor)
 
     def closing(self, descriptor: int) -> None:
         trio.lowlevel.notify_closing(descriptor)
