@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -110,6 +111,29 @@ def plain(arguments: list[str]) -> list[str]:
     return made
 
 
+def read(arguments: list[str], name: str) -> argparse.Namespace:
+    """Reads the arguments. Ends the program if they are wrong.
+
+    Args:
+        arguments: without the name.
+        name: what the command is called.
+    """
+    command = parser(name)
+    given = command.parse_args(plain(arguments))
+    users = {_user(command, text) for text in given.users}
+    given.users = frozenset(users | {os.getuid()} if users else users)
+    if given.wait and given.channel is None:
+        command.error("--wait is for the bus of a --channel")
+    if given.channel is not None:
+        from futebus.client.channel import way_to
+
+        try:
+            given.channel = way_to(given.channel.absolute(), "B", "--channel")
+        except ValueError as error:
+            command.error(str(error))
+    return given
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command.
 
@@ -121,26 +145,20 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     endings = Endings()
     name = "sbusd" if Path(sys.argv[0]).name == "sbusd" else "futebus-sbus"
-    command = parser(name)
-    given = command.parse_args(plain(sys.argv[1:] if arguments is None else arguments))
-    users = frozenset(_user(command, text) for text in given.users)
-    if given.wait and given.channel is None:
-        command.error("--wait is for the bus of a --channel")
+    given = read(sys.argv[1:] if arguments is None else arguments, name)
 
     from futebus.gateways.life import GatewayError
     from futebus.gateways.sbus.address import Address
 
     try:
-        if given.channel is not None:
-            given.channel = _channel(given.channel)
         address = Address(given.address, 0o700 | 0o070 * given.group | 0o007 * given.others, replaces=given.replaces)
-    except (GatewayError, ValueError) as error:
+    except GatewayError as error:
         return fail(name, str(error))
     if address.told:
         print(address.told, flush=True)
     if given.foreground:
-        return _serve(name, given, address, users, endings, _close_standard)
-    return _in_background(name, given, address, lambda on_ready: _serve(name, given, address, users, endings, on_ready))
+        return _serve(name, given, address, endings, _close_standard)
+    return _in_background(name, given, address, lambda on_ready: _serve(name, given, address, endings, on_ready))
 
 
 def _user(command: Parser, text: str) -> int:
@@ -155,21 +173,15 @@ def _user(command: Parser, text: str) -> int:
         command.error(f"there is no user {text}")
 
 
-def _channel(path: Path) -> Path:
-    from futebus.client.channel import way_to
-
-    return way_to(path.absolute(), "B", "--channel")
-
-
-def _serve(
-    name: str, given: argparse.Namespace, address: Any, users: frozenset[int], endings: Endings, on_ready: Callable[[], object]
-) -> int:
+def _serve(name: str, given: argparse.Namespace, address: Any, endings: Endings, on_ready: Callable[[], object]) -> int:
     from futebus.gateways.life import Life
     from futebus.gateways.sbus.limits import Limits
     from futebus.gateways.sbus.service import Settings, serve
 
     chosen = {field: getattr(given, field) for field in Limits._fields if getattr(given, field) is not None}
-    settings = Settings(limits=Limits()._replace(**chosen), users=users, ends=given.ends, channel=given.channel, waits=given.wait)
+    settings = Settings(
+        limits=Limits()._replace(**chosen), users=given.users, ends=given.ends, channel=given.channel, waits=given.wait
+    )
     try:
         return serve(address, settings, Life(name, is_quiet=given.quiet, endings=endings), on_ready)
     finally:
@@ -185,24 +197,39 @@ def _close_standard() -> None:
 
 
 def _in_background(name: str, given: argparse.Namespace, address: Any, serve: Callable[[Callable[[], object]], int]) -> int:
-    """Runs `serve` in a child that goes on once it has said that it is ready. Until then its stderr and status are ours."""
+    """Runs `serve` in a child that goes on once it has said that it is ready. Until then its words and its status are ours.
+
+    It has no stderr of its own: whoever has started this may wait for the end of that.
+    """
     pidfile = None if given.pidfile == os.devnull else Path(given.pidfile).absolute()
     ready, say_ready = os.pipe()
+    words, say = os.pipe()
     child = os.fork()
     if child:
         os.close(say_ready)
-        if os.read(ready, 1):
+        os.close(say)
+        is_ready = bool(os.read(ready, 1))
+        os.set_blocking(words, not is_ready)
+        with contextlib.suppress(OSError):
+            while said := os.read(words, 4096):
+                os.write(2, said)
+        if is_ready:
             return OK
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return status if status > 0 else FAILED
     os.close(ready)
+    os.close(words)
+    os.dup2(say, 2)
+    os.close(say)
     os.setsid()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def on_ready() -> None:
+        from futebus.host.logs import to_syslog
+
+        to_syslog(f"sbus on {address.told or address.text}", logging.WARNING if given.quiet else logging.INFO)
         _close_standard()
-        if os.isatty(2):
-            os.dup2(1, 2)
+        os.dup2(1, 2)
         os.write(say_ready, b"!")
         os.close(say_ready)
 

@@ -27,7 +27,11 @@ class Client:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(DEADLINE)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BIGGEST)
-        self.socket.connect(address)
+        try:
+            self.socket.connect(address)
+        except OSError:
+            self.socket.close()
+            raise
         self.held: list[bytes] = []
 
     def send(self, *packets: bytes) -> "Client":

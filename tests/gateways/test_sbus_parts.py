@@ -175,9 +175,9 @@ def check_packet(packet: bytes) -> None:
     wanted = {kind: match for kind, match in fitting.items() if match}
     assert (found is None) == (not wanted)
     if found:
-        assert wanted[found.kind][1] == found.key  # type: ignore[index]
+        assert wanted[found.kind][1] == found.key
         if found.kind is Kind.MSG:
-            assert packet[found.start :] == wanted[found.kind][2]  # type: ignore[index]
+            assert packet[found.start :] == wanted[found.kind][2]
             assert message(found.key, packet[found.start :]) == packet
 
 

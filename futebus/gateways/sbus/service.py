@@ -27,7 +27,7 @@ class Settings(NamedTuple):
 
     limits: Limits = Limits()
     users: frozenset[int] = frozenset()
-    """Who may connect, beside the user that serves; if empty, all may whom the socket's permissions let."""
+    """Who may connect; if empty, all may whom the socket's permissions let."""
     ends: bool = False
     """Whether it ends with the last client."""
     channel: Path | None = None
