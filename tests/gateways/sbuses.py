@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import signal
 import socket
@@ -113,6 +114,11 @@ class Sbus:
 
     def says(self, words: str) -> None:
         until(lambda: words in self.words, f"it says {words!r}: {self.words}")
+
+    def counts(self, number: int, words: str) -> None:
+        """It says so of so many messages, in one line or in several."""
+        pattern = re.compile(rf"([0-9]+) messages? {re.escape(words)}")
+        until(lambda: sum(map(int, pattern.findall(self.words))) == number, f"it counts {number} {words}: {self.words}")
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)

@@ -82,7 +82,7 @@ class Client(Sender):
         self.hard = Hard.DISCARD
         self.backlog = Backlog()
         self.holds: set[Sender] = set()
-        """Who is not heard until it has taken something."""
+        """Who is not heard until it has taken something. It can be among them."""
         self.progress = 0.0
         """When it last took something of what waits, or began to hold somebody up."""
         self.is_open = True
@@ -101,7 +101,7 @@ class Client(Sender):
         Args:
             packet: the packet.
             sender: who has sent it.
-            is_answer: whether the client has asked for it, so that it is not to be discarded lightly.
+            is_answer: whether the client has asked for it. Then it is never discarded: who asks and does not read is not heard.
 
         Raises:
             Gone: the client is to be dismissed.
@@ -117,19 +117,21 @@ class Client(Sender):
             except OSError as error:
                 self._failed(error)
                 return
-        soft = Soft.QUEUE if is_answer and self.soft is Soft.DISCARD else self.soft
-        if soft is Soft.ERROR:
+        if self.soft is Soft.ERROR:
             raise Gone("it does not read, and has asked to be dismissed then")
-        if soft is Soft.DISCARD:
-            self._overseer.lost()
-        elif soft is Soft.BLOCK and self._overseer.limits.patience:
+        patience = self._overseer.limits.patience
+        has_place = self._has_place(packet)
+        if is_answer or (self.soft is Soft.BLOCK and patience):
             self._keep(packet)
-            self._hold(sender)
-        elif self._has_place(packet):
+            if not has_place or not is_answer:
+                self._hold(sender)
+        elif self.soft is Soft.DISCARD:
+            self._overseer.lost()
+        elif has_place:
             self._keep(packet)
         elif self.hard is Hard.ERROR:
             raise Gone("it has not read too many messages, and has asked to be dismissed then")
-        elif self.hard is Hard.BLOCK and self._overseer.limits.patience:
+        elif self.hard is Hard.BLOCK and patience:
             self._keep(packet)
             self._hold(sender)
         else:
@@ -209,7 +211,7 @@ class Client(Sender):
             return True
         # At the half, so that those who wait are not called for each message.
         is_full = waiting * 2 > limits.max_queue or self.backlog.size * 2 > limits.max_queue_bytes
-        return self.soft is Soft.QUEUE and self.hard is Hard.BLOCK and is_full
+        return is_full and (self.holds == {self} or (self.soft is Soft.QUEUE and self.hard is Hard.BLOCK))
 
     def turned(self) -> None:
         """Is told that it is held up now, or not any more."""

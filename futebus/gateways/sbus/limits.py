@@ -22,6 +22,13 @@ gets faster."""
 RUN_BYTES = 1 << 20
 """The same, in bytes: a few of the longest."""
 
+WATCH_SECONDS = 0.5
+"""How often it is looked who holds up others for too long, and whether there is a place for those who connect, while there is a
+reason to."""
+
+TELL_SECONDS = 10.0
+"""How often it is said how many messages were lost."""
+
 
 class Limits(NamedTuple):
     """What users can set."""

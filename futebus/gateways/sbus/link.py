@@ -15,10 +15,11 @@ import trio
 from ...client import Ended, NoBus, TooLong
 from ...client import trio as bus
 from ...client.awaiting import Reader
+from ...core.text import counted
 from ..life import Life
 from .client import Sender
 from .keys import RESERVED
-from .limits import MAX_PACKET, TURN
+from .limits import MAX_PACKET, TELL_SECONDS, TURN, WATCH_SECONDS
 from .lines import line_of, message_of
 from .packets import message
 from .server import Server
@@ -31,9 +32,6 @@ WAITING_BYTES = 16 << 20
 
 NAME_SECONDS = 2.0
 """How often it is looked whether somebody has removed the channel's name. Who comes later would talk to another channel."""
-
-TELL_SECONDS = 10.0
-"""How often it is said what was not carried over."""
 
 TOO_LONG, AWAY, RESERVED_KEY, NO_KEY = (
     "too long for the bus",
@@ -184,10 +182,17 @@ class Link(Sender):
 
     async def _tell(self) -> None:
         said: Counter[str] = Counter()
-        while True:
-            await self._lost.wait()
-            self._lost = trio.Event()
-            for why, count in (self.counts - said).items():
-                self._life.warn(f"{count} messages were not carried over: {why}")
-            said = self.counts.copy()
-            await trio.sleep(TELL_SECONDS)
+        try:
+            while True:
+                await self._lost.wait()
+                self._lost = trio.Event()
+                await trio.sleep(WATCH_SECONDS)
+                self._say(said)
+                await trio.sleep(TELL_SECONDS)
+        finally:
+            self._say(said)
+
+    def _say(self, said: Counter[str]) -> None:
+        for why, count in (self.counts - said).items():
+            self._life.warn(f"{counted(count, 'message')} not carried over: {why}")
+            said[why] += count

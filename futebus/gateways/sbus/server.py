@@ -13,11 +13,12 @@ from typing import Protocol
 
 import trio
 
+from ...core.text import counted
 from ..life import Life
 from .client import Client, Gone, Sender, peer_of
 from .index import Index, TooDeep
 from .keys import RESERVED, NotOwn, admitted
-from .limits import MAX_PACKET, PATTERN_BYTES, RUN, RUN_BYTES, TURN, Limits
+from .limits import MAX_PACKET, PATTERN_BYTES, RUN, RUN_BYTES, TELL_SECONDS, TURN, WATCH_SECONDS, Limits
 from .packets import Kind, parse
 
 EVENTS = 256
@@ -25,12 +26,6 @@ EVENTS = 256
 
 ACCEPTED = 64
 """Connections that are taken before others get their turn."""
-
-WATCH_SECONDS = 0.5
-"""How often it is looked who holds up others for too long, and whether there is a place for those who connect."""
-
-TELL_SECONDS = 10.0
-"""How often it is said what was discarded."""
 
 WHOAMI = b"!/cred/whoami"
 
@@ -343,7 +338,7 @@ class Server:
             self._watch = trio.Event()
             now = time.monotonic()
             for client in list(self.clients.values()):
-                if client.holds:
+                if client.holds and client.holds != {client}:
                     self.worried()
                     if now - client.progress > self.limits.patience:
                         self._dismiss(client, f"others have waited {self.limits.patience:g} s for it to read")
@@ -358,4 +353,4 @@ class Server:
     def _tell(self) -> None:
         number, self._said_discarded = self.discarded - self._said_discarded, self.discarded
         if number:
-            self._life.warn(f"{number} messages were discarded for clients that do not read")
+            self._life.warn(f"{counted(number, 'message')} discarded for clients that do not read")
