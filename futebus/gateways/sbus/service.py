@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import trio
 
-from ...core.text import counted
 from ..life import Life
 from .address import Address
 from .limits import Limits
@@ -66,9 +65,7 @@ def serve(address: Address, settings: Settings, life: Life, on_ready: Callable[[
             nursery.cancel_scope.cancel()
 
     status = life.live(main)
-    life.say(
-        f"ended; {counted(server.discarded, 'message')} discarded for clients that did not read" if server.discarded else "ended"
-    )
+    life.say("ended")
     return status
 
 
