@@ -11,6 +11,7 @@ import futebus.client
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting, bash, run
+from ..helpers.papers import Shell, examples
 from ..helpers.programs import Start
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE, until
@@ -206,3 +207,22 @@ def test_one_that_is_killed_takes_nothing_with_it(bus: Mount, serving: Serving) 
     (bus / "B_x").write_bytes(b"k\tx\n")
     assert client.recv() == b"MSG k\0x"
     assert subprocess.run(["test", "-S", again.path], check=False).returncode == 0
+
+
+def test_the_examples_of_the_manual(bus: Mount, place: Path, start: Start) -> None:
+    serve, client, say, _other = (each.replace("/mnt/bus", str(bus.path)) for each in examples("futebus-sbus.1"))
+    server = Shell(start, place, "server")
+    server.type(serve)
+    server.expect(f"futebus-sbus: serving on bus.socket, joined to {bus / 'B_sbus'}")
+    shell = Shell(start, place, "client")
+    for line in client.splitlines():
+        shell.type(line)
+
+    def is_shown() -> bool:  # it may not have subscribed yet
+        assert bash(say).returncode == 0
+        return "MSG door/front\0open" in shell.shown
+
+    until(is_shown, "it is shown")
+    server.type("^C")
+    server.expect("futebus-sbus: ended")
+    until(lambda: not (place / "bus.socket").exists(), "it has cleared up")
