@@ -226,6 +226,8 @@ def test_what_somebody_else_has_put_there_stays(serving: Serving) -> None:
         (["-u", "nobody-of-this-name"], "no user nobody-of-this-name"),
         (["--max-queue", "0"], "--max-queue"),
         (["--wait"], "--wait"),
+        (["--channel", "/mnt/bus/U_x"], "type B"),
+        (["--channel", "/mnt/bus/x"], "no channel has this name"),
     ],
 )
 def test_wrong_arguments(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +254,7 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
 # ---------------------------------------------------------------------------------------------- its life
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_signals_end_it(serving: Serving, number: int) -> None:
     sbus = serving()
     client = sbus().sub(b"a")

@@ -133,11 +133,6 @@ def test_without_a_bus_it_does_not_begin(place: Path) -> None:
     assert sorted(each.name for each in place.iterdir()) == []
 
 
-def test_a_channel_of_another_kind() -> None:
-    for name in ("U_x", "A_x", "S_x", "x"):
-        assert run(*COMMAND, "-f", "--channel", f"/mnt/{name}").returncode == 2
-
-
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_it_ends_with_its_bus(mounting: Mounting, serving: Serving, is_killed: bool) -> None:
     bus = mounting()

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from futebus.commands.sbus import plain
@@ -72,6 +72,7 @@ PATTERNS = pieces(b"a", b"b", b"/", b"*", b"a/", b"*/", b"/a", b"!", b"!/cred/",
 KEYS = pieces(b"a", b"b", b"/", b"a/", b"/a", b"!", b"*", b"!/cred/", b"/" * (LEVELS - 2))
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(PATTERNS, st.integers(0, 5)), max_size=20), st.lists(KEYS, min_size=1, max_size=10), st.data())
 def test_the_index_finds_what_comparing_each_would_find(
     subscriptions: list[tuple[bytes, int]], keys: list[bytes], data: st.DataObject

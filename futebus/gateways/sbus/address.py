@@ -9,7 +9,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import socket
 import stat
 import time
@@ -80,7 +79,7 @@ class Address:
 
     def _choose(self) -> None:
         while True:
-            path = b"\0" + secrets.token_bytes(PATH_BYTES - 1)
+            path = b"\0" + os.urandom(PATH_BYTES - 1)
             try:
                 self.socket.bind(path)
             except OSError as error:
