@@ -147,17 +147,24 @@ def main(arguments: list[str] | None = None) -> int:
     name = "sbusd" if Path(sys.argv[0]).name == "sbusd" else "futebus-sbus"
     given = read(sys.argv[1:] if arguments is None else arguments, name)
 
-    from futebus.gateways.life import GatewayError
-    from futebus.gateways.sbus.address import Address
+    from futebus.gateways.sbus.address import Address, BadAddress
 
     try:
         address = Address(given.address, 0o700 | 0o070 * given.group | 0o007 * given.others, replaces=given.replaces)
-    except GatewayError as error:
+    except BadAddress as error:
         return fail(name, str(error))
     if address.told:
-        print(address.told, flush=True)
+        try:
+            os.write(1, os.fsencode(address.told + "\n"))  # in one piece: whoever has started this may read once
+        except OSError as error:
+            address.close()
+            return fail(name, f"standard output: {error.strerror}")
     if given.foreground:
-        return _serve(name, given, address, endings, _close_standard)
+        if given.channel is not None and not given.wait:
+            return _serve(name, given, address, endings, _close_standard)
+        # They can connect from now on, and who waits for that is impatient: the original is as quick as a program in C is.
+        _close_standard()
+        return _serve(name, given, address, endings, lambda: None)
     return _in_background(name, given, address, lambda on_ready: _serve(name, given, address, endings, on_ready))
 
 

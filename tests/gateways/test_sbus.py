@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from futebus.commands.sbus import read
-from futebus.gateways.life import GatewayError
-from futebus.gateways.sbus.address import Address
+from futebus.gateways.sbus.address import Address, BadAddress
 
 from ..helpers.mounts import run
 from ..helpers.programs import Start
@@ -38,8 +37,11 @@ def test_a_client_in_c(sbus: Sbus, libsbus_like: Path) -> None:
 
 
 def test_a_client_in_c_finds_an_address_that_was_chosen(start: Start, libsbus_like: Path) -> None:
-    server = start(*COMMAND, "-fca/dev/unix/abstract", stderr=None)
-    address = os_read_all(server)
+    server = start(*COMMAND, "-fca/dev/unix/abstract", stderr=None, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    assert server.stdout
+    address = os.read(server.stdout.fileno(), 1000).decode()
+    assert address.endswith("\n"), "it comes in one piece"
+    assert os_read_all(server) == ""
     assert address.startswith("/dev/unix/abstract/00")
     assert len(address) == len("/dev/unix/abstract/") + 216 + 1
     assert run(libsbus_like, address.strip().rpartition("/")[2]).stdout == "ok\n"
@@ -175,14 +177,14 @@ def test_a_socket_that_is_passed_on(start: Start, place: Path, listens: bool) ->
 
 @pytest.mark.parametrize("number", ["1", "999999", "99999999999999999999"])
 def test_a_descriptor_that_is_no_such_socket(number: str) -> None:
-    with pytest.raises(GatewayError, match=f"/dev/fd/{number}"):
+    with pytest.raises(BadAddress, match=f"/dev/fd/{number}"):
         Address(f"/dev/fd/{number}")
 
 
 def test_a_socket_of_another_kind() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         number = os.dup(other.fileno())
-        with pytest.raises(GatewayError, match="SOCK_SEQPACKET"):
+        with pytest.raises(BadAddress, match="SOCK_SEQPACKET"):
             Address(f"/dev/fd/{number}")
         os.close(number)
 
@@ -241,7 +243,7 @@ def test_wrong_arguments(options: list[str], words: str, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("address", ["x" * 200, "/nowhere/at/all", "/dev/unix/abstract/0", "/dev/unix/abstract/" + "00" * 109])
 def test_impossible_addresses(address: str) -> None:
-    with pytest.raises(GatewayError):
+    with pytest.raises(BadAddress):
         Address(address)
 
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from futebus.commands.sbus import plain
-from futebus.gateways.life import GatewayError
-from futebus.gateways.sbus.address import path_of
+from futebus.gateways.sbus.address import BadAddress, path_of
 from futebus.gateways.sbus.backlog import Backlog, Order
 from futebus.gateways.sbus.index import LEVELS, Index, TooDeep
 from futebus.gateways.sbus.keys import Credentials, NotOwn, admitted, matches
@@ -281,5 +280,5 @@ def test_addresses() -> None:
     for path in ("/dev/unix/abstract/0", "/dev/unix/abstract/xy", "/dev/unix", "relative", "x" * 107):
         assert path_of(path) == path.encode()
     for wrong in ("x" * 108, "", "/dev/unix/abstract/" + "00" * 109):
-        with pytest.raises(GatewayError):
+        with pytest.raises(BadAddress):
             path_of(wrong)

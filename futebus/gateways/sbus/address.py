@@ -1,7 +1,7 @@
 """Where an sbus listens: `-a` of sbusd, read as it reads it.
 
 The one rule: what is removed is ours, or nobody's. A socket that somebody listens on is left alone, and at the end only the one
-that was made here is taken away.
+that was made here is taken away. It stands on nothing of trio's: who waits for the address need not wait until that is loaded.
 """
 
 import contextlib
@@ -14,8 +14,6 @@ import stat
 import time
 from collections.abc import Iterator
 
-from ..life import GatewayError
-
 ABSTRACT = "/dev/unix/abstract"
 
 PATH_BYTES = 108
@@ -23,6 +21,10 @@ PATH_BYTES = 108
 
 LOCK_SECONDS = 1.0
 """How long to wait for others who replace a socket in the same directory. It takes them milliseconds."""
+
+
+class BadAddress(Exception):
+    """An address cannot be listened on. The text is one sentence."""
 
 
 class Address:
@@ -34,7 +36,7 @@ class Address:
         replaces: whether to remove whatever stands at the path.
 
     Raises:
-        GatewayError: it cannot be.
+        BadAddress: it cannot be.
     """
 
     def __init__(self, text: str, mode: int = 0o700, *, replaces: bool = False) -> None:
@@ -73,7 +75,7 @@ class Address:
         try:
             self.socket.bind(path)
         except OSError as error:
-            raise GatewayError(f"{self.text}: {error.strerror or error}") from None
+            raise BadAddress(f"{self.text}: {error.strerror or error}") from None
         finally:
             os.umask(umask)
 
@@ -85,7 +87,7 @@ class Address:
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
                     continue
-                raise GatewayError(f"{self.text}: {error.strerror}") from None
+                raise BadAddress(f"{self.text}: {error.strerror}") from None
             self.told = f"{ABSTRACT}/{path.hex()}"
             return
 
@@ -94,7 +96,7 @@ class Address:
         try:
             self._directory = os.open(parent or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise GatewayError(f"{self.text}: {error.strerror}") from None
+            raise BadAddress(f"{self.text}: {error.strerror}") from None
         with locked(self._directory) as is_alone:
             if replaces:
                 with contextlib.suppress(OSError):  # bind(2) says what is wrong
@@ -111,7 +113,7 @@ class Address:
             try:
                 self.socket.listen(socket.SOMAXCONN)
             except OSError as error:
-                raise GatewayError(f"{self.text}: {error.strerror}") from None
+                raise BadAddress(f"{self.text}: {error.strerror}") from None
 
     def _found(self) -> tuple[int, int] | None:
         """Which file has the name now."""
@@ -136,7 +138,7 @@ def path_of(text: str) -> bytes | None:
     """The `sun_path` that an address means; one that begins with a NUL is abstract. None if one is to be chosen.
 
     Raises:
-        GatewayError: it is too long, or empty.
+        BadAddress: it is too long, or empty.
     """
     if text == ABSTRACT:
         return None
@@ -144,15 +146,15 @@ def path_of(text: str) -> bytes | None:
     if number != text and len(number) % 2 == 0 and re.fullmatch(r"[0-9A-Fa-f]*", number, re.ASCII):
         path = bytes.fromhex(number)
         if len(path) > PATH_BYTES:
-            raise GatewayError(f"{text}: an address has at most {PATH_BYTES} bytes, two digits each")
+            raise BadAddress(f"{text}: an address has at most {PATH_BYTES} bytes, two digits each")
         if not path.startswith(b"\0") and path:
             return path.partition(b"\0")[0]
         return path.ljust(PATH_BYTES, b"\0")
     path = os.fsencode(text)
     if not path:
-        raise GatewayError("an empty path is no address")
+        raise BadAddress("an empty path is no address")
     if len(path) >= PATH_BYTES:
-        raise GatewayError(f"{text}: the path of a socket has at most {PATH_BYTES - 1} bytes")
+        raise BadAddress(f"{text}: the path of a socket has at most {PATH_BYTES - 1} bytes")
     return path
 
 
@@ -160,21 +162,21 @@ def passed(number: str) -> socket.socket:
     """A socket that this program was started with.
 
     Raises:
-        GatewayError: it is none, or of another kind.
+        BadAddress: it is none, or of another kind.
     """
     try:
         # Not one of the three that are closed when all is ready.
         descriptor = fcntl.fcntl(int(number), fcntl.F_DUPFD_CLOEXEC, 3)
     except (OSError, OverflowError, ValueError):
-        raise GatewayError(f"/dev/fd/{number}: there is no such descriptor") from None
+        raise BadAddress(f"/dev/fd/{number}: there is no such descriptor") from None
     try:
         taken = socket.socket(fileno=descriptor)
     except OSError:
         os.close(descriptor)
-        raise GatewayError(f"/dev/fd/{number} is no socket") from None
+        raise BadAddress(f"/dev/fd/{number} is no socket") from None
     if taken.family != socket.AF_UNIX or taken.type != socket.SOCK_SEQPACKET:
         taken.close()
-        raise GatewayError(f"/dev/fd/{number} is no SOCK_SEQPACKET socket of the machine")
+        raise BadAddress(f"/dev/fd/{number} is no SOCK_SEQPACKET socket of the machine")
     if int(number) > 2:
         with contextlib.suppress(OSError):
             os.close(int(number))

@@ -160,9 +160,9 @@ class Server:
             self._life.say(f"a connection of user {who.uid} (process {who.pid}) was refused: {refusal}")
             return
         client = Client(connected, who, self)
+        self.changed(client)  # which can fail
         self.clients[client.number] = client
         self._per_user[who.uid] += 1
-        self.changed(client)
 
     def _dismiss(self, client: Client, why: str = "") -> None:
         if not client.is_open:
