@@ -289,12 +289,12 @@ class Doors:
             return await out.send(*messages)
 
     @overload
-    def connect(self, path: Path, kind: type[str] = ..., **how: Unpack[Waits]) -> Slave[str]: ...
+    def connect(self, path: Path, kind: type[str] = ..., **how: Unpack[Creates]) -> Slave[str]: ...
     @overload
-    def connect(self, path: Path, kind: type[bytes], **how: Unpack[Waits]) -> Slave[bytes]: ...
-    def connect(self, path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Waits]) -> Slave[str] | Slave[bytes]:
-        """Becomes a slave of a U or S channel, who reads and writes."""
-        return Slave(Way(way_to(path, "US", "connect()"), **how), texts(kind), self._waiter)  # type: ignore[type-var]
+    def connect(self, path: Path, kind: type[bytes], **how: Unpack[Creates]) -> Slave[bytes]: ...
+    def connect(self, path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Slave[str] | Slave[bytes]:
+        """Becomes a slave of a U or S channel, or one of those on a B channel, who reads and writes."""
+        return Slave(Way(way_to(path, "USB", "connect()"), creates=True, **how), texts(kind), self._waiter)  # type: ignore[type-var]
 
     async def call(self, path: Path, request: Text, **how: Unpack[Waits]) -> Text:
         """Asks a service one thing."""

@@ -228,7 +228,7 @@ class Publisher(_Waiting[str]):
 
 
 class Slave(Reader[Text]):
-    """A slave of a U or S channel: it writes to the master, and hears what the master says."""
+    """A slave of a U or S channel: it writes to the master, and hears what the master says. On a B channel, all others."""
 
     def send(self, *messages: str | bytes, timeout: float | None = None) -> int:
         """Sends messages to the master, as `Publisher.send` does."""
@@ -398,21 +398,21 @@ def publish(path: Path, *messages: str | bytes, timeout: float | None = None, **
 
 
 @overload
-def connect(path: Path, kind: type[str] = ..., **how: Unpack[Waits]) -> Slave[str]: ...
+def connect(path: Path, kind: type[str] = ..., **how: Unpack[Creates]) -> Slave[str]: ...
 @overload
-def connect(path: Path, kind: type[bytes], **how: Unpack[Waits]) -> Slave[bytes]: ...
-def connect(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Waits]) -> Slave[str] | Slave[bytes]:
-    """Becomes a slave of a U or S channel, who reads and writes.
+def connect(path: Path, kind: type[bytes], **how: Unpack[Creates]) -> Slave[bytes]: ...
+def connect(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Slave[str] | Slave[bytes]:
+    """Becomes a slave of a U or S channel, or one of those on a B channel, who reads and writes.
 
     Args:
         path: the channel.
         kind: what messages are to be: `str` or `bytes`.
-        how: see `Waits`.
+        how: see `Creates`.
 
     Raises:
         ClientError, ValueError: as for `subscribe`.
     """
-    return Slave(Way(way_to(path, "US", "connect()"), **how), texts(kind))  # type: ignore[type-var]
+    return Slave(Way(way_to(path, "USB", "connect()"), creates=True, **how), texts(kind))  # type: ignore[type-var]
 
 
 def call(path: Path, request: Text, timeout: float | None = None, **how: Unpack[Waits]) -> Text:

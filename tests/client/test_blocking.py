@@ -56,6 +56,15 @@ def test_every_byte_comes_through(bus: Mount) -> None:
         assert one.read() == (2, "\udcff")
 
 
+def test_who_reads_and_writes_a_broadcast_channel_does_not_hear_himself(bus: Mount) -> None:
+    with client.connect(bus / "B_x", mode=0o640) as one, client.connect(bus / "B_x") as two:
+        assert os.stat(bus / "B_x").st_mode & 0o777 == 0o640
+        one.send("from one")
+        two.send("from two")
+        assert (one.read(timeout=60), two.read(timeout=60)) == ("from two", "from one")
+        assert not one.inquire().queued
+
+
 def test_a_message_is_one_line(bus: Mount) -> None:
     with client.collect(bus / "U_x") as master:
         for wrong in ("one\ntwo", "\n\n", b"one\n\n"):
@@ -229,7 +238,7 @@ def test_what_is_not_on_a_bus_is_never_written_to(place: Path) -> None:
         (client.collect, ".U_x", "no channel has this name"),
         (client.subscribe, "A_x", r"subscribe\(\) wants a channel of type U, S, B, and this is A"),
         (client.serve, "U_x", r"serve\(\) wants a channel of type S, and this is U"),
-        (client.connect, "B_x", r"connect\(\) wants a channel of type U or S, and this is B"),
+        (client.connect, "A_x", r"connect\(\) wants a channel of type U, S, B, and this is A"),
         (client.join, "_stat", "no channel has this name"),
     ],
 )

@@ -1,0 +1,5 @@
+"""Fixtures of the gateways."""
+
+from .sbuses import sbus, serving
+
+__all__ = ["sbus", "serving"]
