@@ -13,13 +13,30 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from . import bulk, client, collect, flood, grow, plot, readers, round_trip, shell, single, spark, targets
+from . import (
+    bulk,
+    client,
+    collect,
+    flood,
+    gateway_sbus,
+    gateway_tmb,
+    gateway_ubus,
+    grow,
+    plot,
+    readers,
+    round_trip,
+    shell,
+    single,
+    spark,
+    targets,
+)
 from .figures import Row, as_json, render
 
 DEADLINE = 120
 """Seconds that one row may take by default before it is given up; more rounds have more."""
 ROUNDS = 3
-ALIASES = {"latency": ["round-trip"], "spark": ["spark", "spark-drain", "spark-latency", "spark-idle"]}
+GATEWAYS = ["tmb", "tmb-cost", "sbus", "sbus-trip", "sbus-index", "ubus-round-trip", "ubus-bulk"]
+ALIASES = {"gateways": GATEWAYS, "latency": ["round-trip"], "spark": ["spark", "spark-drain", "spark-latency", "spark-idle"]}
 Show = Callable[[str], None]
 Bench = Callable[[int, Show], tuple[Row, ...]]
 
@@ -33,13 +50,16 @@ BENCHES: dict[tuple[str, ...], Bench] = {
     ("grow",): lambda rounds, show: (grow.run(rounds, show),),
     ("readers",): lambda rounds, show: (readers.run(rounds, show),),
     ("client",): lambda rounds, show: (client.run(rounds, show),),
+    ("tmb", "tmb-cost"): gateway_tmb.run,
+    ("sbus", "sbus-trip", "sbus-index"): gateway_sbus.run,
+    ("ubus-round-trip", "ubus-bulk"): gateway_ubus.run,
     ("flood",): lambda rounds, show: (flood.run(rounds, show),),
     ("spark", "spark-drain", "spark-latency", "spark-idle"): spark.run,
 }
 """The rows that one measurement gives, and the measurement."""
 ROWS = [row for rows in BENCHES for row in rows]
-USUAL = [row for row in ROWS if not row.startswith("spark") and row != "flood"]
-"""Without arguments: Spark and the floods take minutes of their own."""
+USUAL = [row for row in ROWS if not row.startswith("spark") and row not in ("flood", *GATEWAYS)]
+"""Without arguments: Spark, the floods and the gateways take minutes of their own."""
 
 
 def show(words: str) -> None:
@@ -81,7 +101,7 @@ def arguments() -> argparse.Namespace:
         prog="scripts/bench",
         description="Measures futebus beside what one could use instead, and what is under it.",
         epilog=f"The rows are {', '.join(ROWS)}; `latency` is another name of `round-trip`. Without any, all are measured "
-        "but `flood` and those of Spark, which `spark` stands for together.",
+        "but `flood`, those of Spark, which `spark` stands for together, and those of the gateways, for which `gateways` stands.",
     )
     parser.add_argument("row", nargs="*", type=_rows, help="measure this row only")
     parser.add_argument("--only", type=_rows, metavar="ROW[,ROW...]", help="measure these rows only")
@@ -107,7 +127,7 @@ def measure(wanted: list[str], rounds: int) -> list[Row]:
         if not set(keys) & set(wanted):
             continue
         try:
-            with deadline(DEADLINE * max(1, rounds // ROUNDS) * (3 if keys[0] in ("spark", "flood") else 1)):
+            with deadline(DEADLINE * max(1, rounds // ROUNDS) * (3 if keys[0] in ("spark", "flood", "tmb") else 1)):
                 # The cost is that of the 1-reader case, so for it alone there is no need of the others.
                 rows = bulk.run(rounds, show, (1,)) if keys[0] == "bulk" not in wanted else bench(rounds, show)
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:

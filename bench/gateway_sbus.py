@@ -170,10 +170,3 @@ def matching(rounds: int, show: Callable[[str], None]) -> Row:
     row = Row("sbus-index", f"Who gets a message, of {SUBSCRIPTIONS:,} subscriptions", [Figure(*e) for e in _with("µs", values)])
     row.notes.append(f"To note a subscription takes {statistics.median(added):.1f} µs.")
     return row
-
-
-if __name__ == "__main__":
-    from .figures import render
-
-    for each in run(int(sys.argv[1]) if len(sys.argv) > 1 else 3, lambda words: None):
-        print(render(each), end="\n\n")

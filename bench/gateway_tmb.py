@@ -1,8 +1,7 @@
 """Lines of 100 bytes through `futebus-tmb`: from a writer on the bus to 1 and to 16 TCP clients, and from a TCP client to a bus.
 
-Mosquitto is measured beside it, in turn. Bus and gateway are set to queue what a reader has not taken yet, as Mosquitto is.
-
-usage: python -m bench.gateway_tmb [ROUNDS]
+Mosquitto, NATS and `ncat --broker` are measured beside it, in turn. Bus and gateway are set to queue what a reader has not taken
+yet, as the others are.
 """
 
 import socket
@@ -13,9 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from . import bulk, peers, servers
-from .figures import Figure, Row, ratio, render
+from .figures import Figure, Row
 
-ROUNDS = 5
 CLIENTS = (1, 16)
 QUEUE = "2G"
 PROBE = b":^\n"
@@ -102,7 +100,7 @@ SYSTEMS: dict[str, tuple[Callable[[], object], tuple[int, ...]]] = {
     "bus to TCP": (lambda: running(Tmb), CLIENTS),
     "bus to TCP, chosen": (lambda: running(Chosen), CLIENTS[:1]),
     "TCP to bus": (lambda: running(FromTcp), CLIENTS[:1]),
-    "Mosquitto": (servers.mosquitto, CLIENTS),
+    **{name: (servers.SYSTEMS[name][0], CLIENTS) for name in ("Mosquitto", "NATS", "ncat --broker")},
 }
 """What is measured, the context that runs each, and with how many readers."""
 
@@ -117,10 +115,14 @@ def run(rounds: int, show: bulk.Show) -> tuple[Row, Row]:
     costs = Row("tmb-cost", "The process in the middle, 1 reader: what it costs to carry the lines")
     deliveries: dict[tuple[str, int], list[bulk.Delivery]] = {}
     counts: dict[tuple[str, int], int] = {}
-    absent = servers.missing("mosquitto", "mosquitto_pub", "mosquitto_sub")
+    absent = {
+        label: servers.missing(*servers.SYSTEMS[label][1])
+        for label in SYSTEMS
+        if label in servers.SYSTEMS and servers.missing(*servers.SYSTEMS[label][1])
+    }
     for round_ in range(rounds):
         for label, (start, sizes) in SYSTEMS.items():
-            if label == "Mosquitto" and absent:
+            if label in absent:
                 continue
             with start() as system:  # type: ignore[attr-defined]
                 for readers in sizes:
@@ -137,21 +139,5 @@ def run(rounds: int, show: bulk.Show) -> tuple[Row, Row]:
         if key[1] == 1:
             costs.figures.append(Figure(key[0], "s per million lines", [each.cpu / each.delivered * 1e6 for each in runs]))
     rates.notes.append(f"Queues: max_queue=100M,max_queue_bytes={QUEUE} of the bus, --max-queue {QUEUE} of the gateway.")
-    if absent:
-        rates.notes.append(f"Mosquitto skipped: {', '.join(absent)} not installed")
-    for readers in CLIENTS:
-        one, other = rates.find(bulk.name("bus to TCP", readers)), rates.find(bulk.name("Mosquitto", readers))
-        if one and other:
-            rates.notes.append(f"{bulk.name('bus to TCP', readers)}: {ratio(one, other):.0f} times Mosquitto")
+    rates.notes.extend(f"{label} skipped: {', '.join(programs)} not installed" for label, programs in absent.items())
     return rates, costs
-
-
-def main() -> None:
-    """Measures, and prints."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
-    for row in run(rounds, lambda words: print(words, file=sys.stderr)):
-        print(render(row), end="\n\n")
-
-
-if __name__ == "__main__":
-    main()

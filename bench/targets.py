@@ -39,6 +39,14 @@ TARGETS = [
     Target("1,000 full queues", ("grow", "1,000 queues of the same 1,024 lines of 1 KiB"), None, False, 60, "MB"),
     Target("write with 5,000 idle clients", ("grow", "write, 5,000 idle clients"), None, False, 1500, "µs"),
     Target("5,000 blocked readers, resident", ("readers", "5,000 blocked readers"), None, False, 150, "MB"),
+    Target("futebus-tmb to Mosquitto, 1 client", ("tmb", "bus to TCP, 1 reader"), ("tmb", "Mosquitto, 1 reader"), True, 5),
+    Target(
+        "futebus-sbus to a bare echo, 1 subscriber",
+        ("sbus", "futebus-sbus, 1 subscriber"),
+        ("sbus", "bare echo of trio"),
+        True,
+        0.5,
+    ),
     Target(
         "a service: futebus.client to os.read",
         ("client", "service, futebus.client"),

@@ -112,7 +112,16 @@ def test_the_service_in_python(bus: Mount, start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/spark.md", "docs/security.md", "docs/performance.md", "docs/reliability.md", "docs/client.md"]
+    "page",
+    [
+        "README.md",
+        "docs/spark.md",
+        "docs/security.md",
+        "docs/performance.md",
+        "docs/reliability.md",
+        "docs/client.md",
+        "docs/gateways.md",
+    ],
 )
 def test_every_link_leads_somewhere(page: str) -> None:
     text = (TREE / page).read_text()
