@@ -109,6 +109,8 @@ def not_opened(path: str, name: str, error: OSError, *, creates: bool) -> Client
     number = error.errno or errno.EIO
     if number in (errno.EACCES, errno.EPERM):
         return NotAllowed(number, f"{path}: {os.strerror(number)}")
+    if number == errno.ENAMETOOLONG:
+        return ClientError(number, f"{path}: {os.strerror(number)}")
     if number == errno.EEXIST:
         return HasMaster(number, f"{path} has a master already")
     if number in (errno.ENOENT, errno.ESPIPE) and not creates:

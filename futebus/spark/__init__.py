@@ -34,6 +34,10 @@ def joined(query: "StreamingQuery", timeout: float = 120.0) -> None:
     is_asking = False
     while True:
         progress, message = query.lastProgress, query.status["message"]
+        if not query.isActive:
+            if error := query.exception():
+                raise error
+            return  # it has ended, and had everything that there was
         # It joins when it first asks its sources how far there are lines. A query that goes on with a batch that it had begun
         # before has run that one by then, and may have told of it.
         if is_asking and not message.startswith(_ASKING):
@@ -44,10 +48,6 @@ def joined(query: "StreamingQuery", timeout: float = 120.0) -> None:
                 return
         elif message.startswith("Waiting for data") or any(source["latestOffset"] for source in progress["sources"]):
             return
-        if not query.isActive:
-            if error := query.exception():
-                raise error
-            return  # it has ended, and had everything that there was
         if time.monotonic() > end:
             raise TimeoutError(f"the query has not joined its channels within {timeout:g} seconds: {message}")
         time.sleep(0.002)

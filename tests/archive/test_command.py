@@ -357,9 +357,6 @@ def test_what_cannot_be_done(
     assert failure(["--once", *external], capsys) == f"there is no spool in {spools}"
     said = failure(["--once", "--pattern", "B_.*", *external], capsys)
     assert said == f"there is no spool of a channel that matches 'B_.*' in {spools}"
-    for master in ("sparkk://x", "local[x]", "localhost:7077"):
-        said = failure(["--master", master, "--once", str(bus / "B_log"), root], capsys)
-        assert said == f"Could not parse Master URL: '{master}'"
     with pytest.raises(SystemExit):
         archive.main(["--stats", str(place / "B_stats"), str(bus / "B_log"), root])
     assert f"--stats wants a channel, and no bus is mounted on {place}" in capsys.readouterr().err
@@ -370,6 +367,14 @@ def test_what_cannot_be_done(
     monkeypatch.setenv("PATH", str(place))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert failure([str(bus / "B_log"), root], capsys) == archive.NEEDED
+
+
+@pytest.mark.parametrize("master", ["sparkk://x", "local[x]"])
+def test_what_spark_says_is_told_and_not_what_was_called(master: str, bus: Mount, place: Path, start: Start) -> None:
+    # In a process of its own: in this one there is a Spark already, and what is asked for another one is not looked at.
+    process = start(*COMMAND, "--master", master, "--once", bus / "B_log", place / "archive")
+    assert process.communicate(timeout=SLOW)[1] == f"futebus-archive: Could not parse Master URL: '{master}'\n"
+    assert process.returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ class Trial:
         self.channel = self.bus / "U_jobs"
         if has_recorder:
             self._start("-m", "futebus.commands.record", "-q", str(self.channel), str(self.spool))
+            until((self.spool / "spool.json").exists, "there is a spool to archive")
         self.archive = self._start_archive()
         self._count = writers
         self.writers: list[subprocess.Popen[bytes]] = []
