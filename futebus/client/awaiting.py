@@ -12,7 +12,7 @@ from typing import Generic, Protocol, Self, TypeVar, Unpack, overload
 from .blocking import Creates, Path, Waits
 from .channel import RETRY_SECONDS, Endpoint, Way, begin_of_line, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster
-from .messages import Event, Item, Text, What, address_of, addressed, events, joined, like, texts
+from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, texts
 
 Read = TypeVar("Read")
 
@@ -96,7 +96,7 @@ class _Awaiting(Endpoint[Item]):
         """Opens the channel again, unless another task does so, or has done so since it had been opened so often."""
         while self._is_opening:
             await self._waiter.sleep(RETRY_SECONDS[0])
-        if self.joins != joins:
+        if self.joins != joins or self._left:
             return
         self._is_opening = True
         try:
@@ -125,7 +125,7 @@ class _Awaiting(Endpoint[Item]):
                     raise
                 await self._open_again(joins)
             except ValueError:  # it is not open
-                if not self._is_opening:
+                if not self._is_opening or self._left:
                     raise
                 await self._open_again(joins)
 
@@ -146,7 +146,7 @@ class _Awaiting(Endpoint[Item]):
         Raises:
             ClientError: as for `send`.
         """
-        lines, start = self.begin_sending(lines), 0
+        (lines, first), start = self.begin_sending(lines), 0
         try:
             await self._waiter.checkpoint()
             while start < len(lines):
@@ -156,23 +156,24 @@ class _Awaiting(Endpoint[Item]):
                 except BlockingIOError:
                     await self._waiter.until_writable(self.fileno())
                 except (NoBus, NoMaster):
-                    if not self.way.again:
+                    # On another channel, an address is another client's.
+                    if not self.way.again or self._is_addressed:
                         raise
-                    start = begin_of_line(lines, start)  # what the bus had of a message has gone with it
+                    start = max(begin_of_line(lines, start), first)  # what the bus had of a message has gone with it
                     await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     await self._open_again(joins)
                 except ValueError:
-                    if not self._is_opening:
+                    if not self._is_opening or self._left:
                         raise
-                    start = begin_of_line(lines, start)
+                    start = max(begin_of_line(lines, start), first)
                     await self._open_again(joins)
         except ClientError as error:  # what the bus had of a message is dropped
-            error.accepted = self.end_sending(lines, begin_of_line(lines, start))
+            error.accepted = self.end_sending(lines, first, begin_of_line(lines, start))
             raise
         except BaseException:  # cancelled
-            self.end_sending(lines, start)
+            self.end_sending(lines, first, start)
             raise
-        return self.end_sending(lines, start)
+        return self.end_sending(lines, first, start)
 
 
 class Reader(_Awaiting[Text], Generic[Text]):
@@ -252,6 +253,10 @@ class Service(_Awaiting[Event[Text]], Generic[Text]):
             await self.send_block(joined(messages, address_of(client)))
         except NoClient:
             return False
+        except NoBus:
+            if not self.way.again:
+                raise
+            return False  # with the bus, everybody has left
         return True
 
     async def announce(self, *messages: str | bytes) -> int:
@@ -298,6 +303,8 @@ class Doors:
 
     async def call(self, path: Path, request: Text, **how: Unpack[Waits]) -> Text:
         """Asks a service one thing."""
+        if not encoded(request):
+            raise ValueError("a request is a line that is not empty")
         async with self.connect(way_to(path, "S", "call()"), bytes, **how) as slave:
             await slave.send(request)
             return like(request, await slave.read())

@@ -16,9 +16,12 @@ from typing import Generic, Self, TypedDict, Unpack, overload
 
 from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Way, begin_of_line, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, TimedOut
-from .messages import Event, Item, Text, What, address_of, addressed, events, joined, like, texts
+from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, texts
 
 Path = str | os.PathLike[str]
+
+LONGEST = 1e6
+"""Seconds that a system call can be asked to wait, and more than anybody does."""
 
 
 class _Waiting(Endpoint[Item]):
@@ -51,18 +54,20 @@ class _Waiting(Endpoint[Item]):
             joins: how often it had been opened when it was found to be gone.
             end: until when that may take.
         """
-        with self._opening:
-            if self.joins != joins:
-                return
-            try:
+        if not self._opening.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
+            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
+        try:
+            if self.joins == joins and not self._left:
                 self._open(float("inf") if end is None else end - time.monotonic())
-            except TRANSIENT as error:
-                raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
+        except TRANSIENT as error:
+            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
+        finally:
+            self._opening.release()
 
     def _poll(self, events: int, end: float | None, what: str) -> None:
         poller = select.poll()  # select(2) knows no descriptor above 1023
         poller.register(self.fileno(), events)
-        left = None if end is None else max(end - time.monotonic(), 0)
+        left = None if end is None else min(max(end - time.monotonic(), 0), LONGEST)
         if not poller.poll(None if left is None else left * 1000):
             raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
 
@@ -70,9 +75,8 @@ class _Waiting(Endpoint[Item]):
     def _in_a_hurry(self) -> Iterator[None]:
         """Has calls fail that would wait. Another thread's, that may wait, are made again when they do."""
         with self._hurrying:
+            os.set_blocking(self.fileno(), False)
             self._hurried += 1
-            if self._hurried == 1:
-                os.set_blocking(self.fileno(), False)
         try:
             yield
         finally:
@@ -100,7 +104,7 @@ class _Waiting(Endpoint[Item]):
                     raise
                 self._open_again(joins, end)
             except ValueError:  # it is not open
-                if not self._opening.locked():
+                if not self._opening.locked() or self._left:
                     raise
                 self._open_again(joins, end)
 
@@ -123,6 +127,10 @@ class _Waiting(Endpoint[Item]):
                 self._items = iter(self._cut(self._block(None)))
             except Ended:
                 return
+            except ValueError:
+                if not self._left:
+                    raise
+                return  # it was closed in the loop, or by another thread
 
     def read_block(self, timeout: float | None = None) -> bytes:
         r"""The next whole lines as the bus gives them, addresses included, each with its `\n`; as many as there are.
@@ -149,7 +157,7 @@ class _Waiting(Endpoint[Item]):
             if start == len(lines):
                 self.accepted = lines.count(b"\n")
                 return self.accepted
-        lines = self.begin_sending(lines)
+        lines, first = self.begin_sending(lines)
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while start < len(lines):
@@ -163,23 +171,26 @@ class _Waiting(Endpoint[Item]):
                 except BlockingIOError:
                     self._poll(select.POLLOUT, end, "the master has had no place for it in time")
                 except (NoBus, NoMaster):
-                    if not self.way.again or (end is not None and time.monotonic() >= end):
+                    # On another channel, an address is another client's.
+                    if not self.way.again or self._is_addressed or (end is not None and time.monotonic() >= end):
                         raise
-                    start = begin_of_line(lines, start)  # what the bus had of a message has gone with it
+                    start = max(begin_of_line(lines, start), first)  # what the bus had of a message has gone with it
                     time.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     self._open_again(joins, end)
                 except ValueError:
-                    if not self._opening.locked():
+                    if not self._opening.locked() or self._left:
                         raise
-                    start = begin_of_line(lines, start)
+                    start = max(begin_of_line(lines, start), first)
                     self._open_again(joins, end)
-        except TimedOut as error:
-            error.accepted = self.end_sending(lines, start)
+        except ClientError as error:
+            if not isinstance(error, TimedOut):  # what the bus had of a message is dropped
+                start = begin_of_line(lines, start)
+            error.accepted = self.end_sending(lines, first, start)
             raise
-        except ClientError as error:  # what the bus had of a message is dropped
-            error.accepted = self.end_sending(lines, begin_of_line(lines, start))
+        except BaseException:  # Ctrl-C, for one
+            self.end_sending(lines, first, start)
             raise
-        return self.end_sending(lines, start)
+        return self.end_sending(lines, first, start)
 
 
 class Reader(_Waiting[Text], Generic[Text]):
@@ -304,6 +315,10 @@ class Service(_Waiting[Event[Text]], Generic[Text]):
             self._send(joined(messages, address_of(client)), timeout)
         except NoClient:
             return False
+        except NoBus:
+            if not self.way.again:
+                raise
+            return False  # with the bus, everybody has left
         return True
 
     def announce(self, *messages: str | bytes, timeout: float | None = None) -> int:
@@ -441,6 +456,8 @@ def call(path: Path, request: Text, timeout: float | None = None, **how: Unpack[
         Ended: the service has gone before it.
         ClientError, ValueError: as for `subscribe` and `Publisher.send`.
     """
+    if not encoded(request):
+        raise ValueError("a request is a line that is not empty")
     with connect(way_to(path, "S", "call()"), bytes, **how) as slave:
         end = None if timeout is None else time.monotonic() + timeout
         slave.send(request, timeout=timeout)

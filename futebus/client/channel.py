@@ -118,6 +118,7 @@ class Endpoint(Generic[Item]):
         self.joins = 0
         """How often the channel has been opened: more than once if the bus or the master had gone meanwhile."""
         self._cut = cut
+        self._is_addressed = way.name[0] == "A" or (way.name[0] == "S" and way.is_master)
         self._flags = os.O_CLOEXEC | (0 if is_blocking else os.O_NONBLOCK)
         self._items: Iterator[Item] = iter(())
         """What has been taken from the bus and not been asked for. Of a list, so that whoever iterates does so at its speed."""
@@ -125,6 +126,8 @@ class Endpoint(Generic[Item]):
         """Of a message that is longer than one read."""
         self._rest = b""
         """Of a message of which the bus has the beginning: what is sent next must begin with it."""
+        self._left = False
+        """Whether it has been closed for good: who opens it again must not."""
         self._file = -1
         self._id = 0
 
@@ -173,6 +176,7 @@ class Endpoint(Generic[Item]):
 
     def close(self) -> None:
         """Leaves the channel. What was taken from the bus and not asked for is gone."""
+        self._left = True
         self._leave()
         self._items = iter(())
 
@@ -207,7 +211,10 @@ class Endpoint(Generic[Item]):
         end = time.monotonic() + wait
         pause, longest = RETRY_SECONDS
         said = ""
+        self._left = False
         while True:
+            if self._left:
+                raise ValueError(f"{self.path} is not open")  # it was closed meanwhile
             try:
                 self.open_nowait()
                 break
@@ -236,6 +243,8 @@ class Endpoint(Generic[Item]):
             ClientError: it is refused for another reason.
         """
         self._leave()
+        if self._is_addressed:
+            self._items = iter(())  # the IDs on another channel are other clients'
         way = self.way
         flags = self._flags | (os.O_RDWR if way.reads and way.writes else os.O_RDONLY if way.reads else os.O_WRONLY)
         if way.is_master or (way.creates and not has_master(way.name)):
@@ -247,6 +256,7 @@ class Endpoint(Generic[Item]):
         except OSError as error:
             raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
         self.joins += 1
+        self._left = False
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -301,16 +311,21 @@ class Endpoint(Generic[Item]):
             self.fileno()
             raise not_sent(str(self.path), self.way.name, error, lines, start, is_master=self.way.is_master) from None
 
-    def begin_sending(self, lines: bytes) -> bytes:
-        """What is to be written so that these messages are sent: an earlier one may not be complete."""
-        if self._rest:
-            lines, self._rest = self._rest + lines, b""
-        return lines
+    def begin_sending(self, lines: bytes) -> tuple[bytes, int]:
+        """What is to be written so that these messages are sent, and where in it they begin: one before may not be complete."""
+        rest, self._rest = self._rest, b""
+        return rest + lines, len(rest)
 
-    def end_sending(self, lines: bytes, start: int) -> int:
-        """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts."""
-        self.accepted = lines.count(b"\n", 0, start)
+    def end_sending(self, lines: bytes, first: int, start: int) -> int:
+        """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts.
+
+        Args:
+            lines: what was to be written.
+            first: where the messages begin in it.
+            start: up to where it was accepted.
+        """
+        self.accepted = lines.count(b"\n", first, max(start, first))
         if start and lines[start - 1] != 10:
             self._rest = lines[start : lines.find(b"\n", start) + 1]
-            self.accepted += 1
+            self.accepted += start > first
         return self.accepted

@@ -1,5 +1,6 @@
 """`futebus.client` on a real bus: what it gives, what it refuses and in which words, and that nothing is lost or doubled."""
 
+import contextlib
 import doctest
 import errno
 import itertools
@@ -348,6 +349,104 @@ class Reads:
     def __next__(self) -> str:
         until(lambda: self._got, "something is read")
         return self._got.pop(0)
+
+
+def test_answers_for_clients_of_a_bus_that_has_gone_reach_nobody(bus: Mount, remounting: Remounting) -> None:
+    """IDs begin with 1 on each channel: the next client may have the number of one before."""
+    with client.serve(bus / "S_x", again=True) as service:
+        first = client.connect(bus / "S_x")
+        first.send("one", "two")
+        sender, text = service.read()
+        assert text == "one"
+        remounting(bus)
+        first.close()
+        asked: list[str] = []
+        asking = aside(lambda: asked.append(client.call(bus / "S_x", "three", timeout=120, wait=120)))
+        assert not service.answer(sender, "secret")
+        assert service.read() == (sender, "two")
+        assert not service.answer(sender, "secret, too")
+        sender, text = service.read()
+        assert text == "three"
+        service.answer(sender, "four")
+        asking.join(DEADLINE)
+        assert asked == ["four"]
+
+
+def test_a_channel_that_is_closed_while_it_waits_stays_closed(bus: Mount) -> None:
+    master = client.collect(bus / "U_x")
+    slave = client.subscribe(bus / "U_x", again=True)
+    ended: list[str] = []
+
+    def read() -> None:
+        try:
+            slave.read()
+        except ValueError as error:
+            ended.append(str(error))
+
+    reading = aside(read)
+    master.close()
+    until(lambda: not slave.is_open, "it has noticed")
+    # While that thread waits for a master, nobody else waits longer than he said.
+    with pytest.raises(client.TimedOut):
+        slave.read(timeout=0.05)
+    slave.close()
+    with client.collect(bus / "U_x"):
+        reading.join(DEADLINE)
+        assert ended == [f"{bus / 'U_x'} is not open"]
+        assert not slave.is_open
+        assert len(bus.clients("U_x")) == 1
+
+
+def test_who_is_in_a_hurry_leaves_nobody_else_in_one(bus: Mount) -> None:
+    master = client.collect(bus / "U_x")
+    with client.connect(bus / "U_x", again=True) as slave:
+
+        def read() -> None:
+            with contextlib.suppress(ValueError):  # at the end it is closed
+                slave.read()
+
+        aside(read)
+        master.close()
+        until(lambda: not slave.is_open, "it has noticed")
+        with pytest.raises(client.TimedOut):
+            slave.send("x", timeout=0.05)
+        with client.collect(bus / "U_x") as master:
+            until(lambda: slave.is_open, "it is back")
+            slave.send("one", timeout=60)
+            assert master.read() == "one"
+            assert os.get_blocking(slave.fileno())
+
+
+def test_the_rest_of_a_long_message_is_for_nobody_else(mounting: Mounting) -> None:
+    bus = mounting("max_message=8M", "max_queue=1")
+    with client.collect(bus / "U_x", bytes) as master, client.publisher(bus / "U_x", again=True, wait=60) as out:
+        out.send("one")
+        with pytest.raises(client.TimedOut):
+            out.send(b"x" * (3 << 20), timeout=0.05)
+        master.close()
+        with client.collect(bus / "U_x", bytes) as other:
+            assert out.send("two") == 1
+            assert other.read() == b"two"
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e9])
+def test_a_timeout_can_be_as_long_as_one_likes(bus: Mount, timeout: float) -> None:
+    with client.subscribe(bus / "B_x") as log:
+        client.publish(bus / "B_x", "text")
+        assert log.read(timeout=timeout) == "text"
+
+
+def test_a_loop_that_closes_its_channel_ends(bus: Mount) -> None:
+    with client.subscribe(bus / "B_x") as log:
+        client.publish(bus / "B_x", "one")
+        for text in log:
+            assert text == "one"
+            log.close()
+
+
+def test_a_call_of_nothing(bus: Mount) -> None:
+    with client.serve(bus / "S_x"), pytest.raises(ValueError, match="a request is a line that is not empty"):
+        client.call(bus / "S_x", "")
 
 
 def test_a_read_without_end_that_must_come_back_in_time(bus: Mount) -> None:

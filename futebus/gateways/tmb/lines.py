@@ -19,7 +19,7 @@ others are served between two."""
 
 _LATIN1 = re2.Options()
 _LATIN1.encoding = re2.Options.Encoding.LATIN1  # a byte is a character
-_OTHER = re2.compile(rb"\n(?:[^:]|:\s|:\S{%d})" % (MAX_CATEGORY + 1), _LATIN1)
+_OTHER = re2.compile(rb"\n(?:[^:]|:[\t-\r ]|:[^\t-\r ]{%d})" % (MAX_CATEGORY + 1), _LATIN1)  # white space as `re` has it
 """A newline before a line that is no peer message. RE2 looks for the newline as memchr(3) does: 5 GB a second."""
 
 _ITEM = re.compile(
