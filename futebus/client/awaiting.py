@@ -112,7 +112,12 @@ class _Awaiting(Endpoint[Item]):
         Raises:
             Ended: nothing more will come.
             NoBus: the bus has gone.
+            ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
+        self.check_nothing_pending()
+        return await self._block()
+
+    async def _block(self) -> bytes:
         await self._waiter.checkpoint()
         while True:
             joins = self.joins
@@ -124,8 +129,8 @@ class _Awaiting(Endpoint[Item]):
                 if not self.way.again:
                     raise
                 await self._open_again(joins)
-            except ValueError:  # it is not open
-                if not self._is_opening or self._left:
+            except ValueError:  # it is not open: another task opens it, or has tried in vain
+                if not self.way.again or self._left:
                     raise
                 await self._open_again(joins)
 
@@ -133,7 +138,7 @@ class _Awaiting(Endpoint[Item]):
         while True:
             for item in self._items:
                 return item
-            self._items = iter(self._cut(await self.read_block()))
+            self._items = iter(self._cut(await self._block()))
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -163,7 +168,7 @@ class _Awaiting(Endpoint[Item]):
                     await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     await self._open_again(joins)
                 except ValueError:
-                    if not self._is_opening or self._left:
+                    if not self.way.again or self._left:
                         raise
                     start = max(begin_of_line(lines, start), first)
                     await self._open_again(joins)

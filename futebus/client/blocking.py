@@ -103,8 +103,8 @@ class _Waiting(Endpoint[Item]):
                 if not self.way.again:
                     raise
                 self._open_again(joins, end)
-            except ValueError:  # it is not open
-                if not self._opening.locked() or self._left:
+            except ValueError:  # it is not open: another thread opens it, or has tried in vain
+                if not self.way.again or self._left:
                     raise
                 self._open_again(joins, end)
 
@@ -142,7 +142,9 @@ class _Waiting(Endpoint[Item]):
             TimedOut: nothing has come.
             Ended: nothing more will come.
             NoBus: the bus has gone.
+            ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
+        self.check_nothing_pending()
         return self._block(None if timeout is None else time.monotonic() + timeout)
 
     # ------------------------------------------------------------------------------------------ sending
@@ -178,7 +180,7 @@ class _Waiting(Endpoint[Item]):
                     time.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     self._open_again(joins, end)
                 except ValueError:
-                    if not self._opening.locked() or self._left:
+                    if not self.way.again or self._left:
                         raise
                     start = max(begin_of_line(lines, start), first)
                     self._open_again(joins, end)

@@ -286,6 +286,15 @@ class Endpoint(Generic[Item]):
                 return data
             self._beginning = data
 
+    def check_nothing_pending(self) -> None:
+        """Sees that no block of lines overtakes messages that have come before.
+
+        Raises:
+            ValueError: it would.
+        """
+        if self.pending:
+            raise ValueError(f"{self.path}: {self.pending} messages that have come before are to be read first")
+
     # ------------------------------------------------------------------------------------------ sending
 
     def send_nowait(self, lines: bytes, start: int = 0) -> int:

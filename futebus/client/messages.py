@@ -41,8 +41,14 @@ def encoded(message: str | bytes) -> bytes:
 
     Raises:
         ValueError: it has a newline elsewhere, and so would be several.
+        TypeError: it is neither a text nor bytes.
     """
-    data = message.encode("utf-8", "surrogateescape") if isinstance(message, str) else bytes(message)
+    if isinstance(message, str):
+        data = message.encode("utf-8", "surrogateescape")
+    elif isinstance(message, bytes | bytearray | memoryview):
+        data = bytes(message)
+    else:
+        raise TypeError(f"a message is str or bytes, and not {type(message).__name__}")
     newline = data.find(b"\n")
     if newline < 0:
         return data + b"\n" if data else b""

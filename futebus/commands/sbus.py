@@ -2,9 +2,11 @@
 
 import argparse
 import contextlib
+import errno
 import logging
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -254,8 +256,27 @@ def _in_background(name: str, given: argparse.Namespace, address: Any, serve: Ca
     finally:
         if pidfile is not None and written:
             with contextlib.suppress(OSError):
-                pidfile.unlink()
+                if _pid_in(pidfile) == os.getpid():  # another one's may be there by now
+                    pidfile.unlink()
     return status
+
+
+def _pid_in(path: Path) -> int | None:
+    """The process ID in a file; None if it is empty.
+
+    Raises:
+        OSError: it cannot be read, or is no such file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        data = os.read(descriptor, 20).strip()
+    finally:
+        os.close(descriptor)
+    if data and not data.isdigit():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    return int(data) if data else None
 
 
 def write_pid(path: Path) -> None:
@@ -264,9 +285,12 @@ def write_pid(path: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         try:
-            os.kill(int(path.read_bytes()[:20]), 0)
+            pid = _pid_in(path)
+            if pid is None:
+                raise ProcessLookupError
+            os.kill(pid, 0)
         except (ProcessLookupError, OverflowError):
             path.unlink()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -343,12 +344,12 @@ class Reads:
     """What somebody reads in a thread, as it comes."""
 
     def __init__(self, source: Iterator[str] | client.Reader[str]) -> None:
-        self._got: list[str] = []
-        aside(lambda: self._got.extend(source))
+        self.got: list[str] = []
+        aside(lambda: self.got.extend(source))
 
     def __next__(self) -> str:
-        until(lambda: self._got, "something is read")
-        return self._got.pop(0)
+        until(lambda: self.got, "something is read")
+        return self.got.pop(0)
 
 
 def test_answers_for_clients_of_a_bus_that_has_gone_reach_nobody(bus: Mount, remounting: Remounting) -> None:
@@ -370,6 +371,41 @@ def test_answers_for_clients_of_a_bus_that_has_gone_reach_nobody(bus: Mount, rem
         service.answer(sender, "four")
         asking.join(DEADLINE)
         assert asked == ["four"]
+
+
+def test_who_gives_up_waiting_for_a_bus_can_wait_again(bus: Mount, remounting: Remounting) -> None:
+    with client.subscribe(bus / "B_x", again=True) as log, client.publisher(bus / "B_x", again=True) as out:
+        bus.unmount()
+        for _ in range(3):
+            with pytest.raises(client.TimedOut):
+                log.read(timeout=0.01)
+            with pytest.raises((client.TimedOut, client.NoBus)):
+                out.send("nobody", timeout=0.01)
+        remounting(bus)
+        reading = Reads(log)
+
+        def is_heard() -> bool:
+            out.send("text", timeout=60)
+            return bool(reading.got)
+
+        until(is_heard, "it is heard")
+
+
+def test_lines_do_not_overtake_each_other(bus: Mount) -> None:
+    with client.subscribe(bus / "B_x") as log:
+        client.publish(bus / "B_x", "one", "two")
+        assert log.read() == "one"
+        with pytest.raises(ValueError, match="1 messages that have come before are to be read first"):
+            log.read_block()
+        assert log.read() == "two"
+        client.publish(bus / "B_x", "three", "four")
+        assert log.read_block() == b"three\nfour\n"
+
+
+@pytest.mark.parametrize("wrong", [5, None, ["text"]])
+def test_what_is_no_message_is_not_sent(bus: Mount, wrong: Any) -> None:
+    with pytest.raises(TypeError, match="a message is str or bytes, and not"):
+        client.publish(bus / "B_x", wrong)
 
 
 def test_a_channel_that_is_closed_while_it_waits_stays_closed(bus: Mount) -> None:

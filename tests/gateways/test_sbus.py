@@ -332,7 +332,7 @@ def test_too_many_subscriptions(serving: Serving) -> None:
     sbus = serving("--max-subscriptions", "3")
     client = sbus().sub(b"a", b"a", b"b").send(b"UNSUB a").sub(b"c")
     assert client.send(b"SUB d").is_dismissed()
-    assert sbus().send(b"SUB " + b"x" * 400_000, b"SUB " + b"x" * 400_000, b"SUB " + b"x" * 400_000).is_dismissed()
+    assert sbus().send(b"SUB " + b"x/" * 50_000).is_dismissed()
     assert sbus().send(b"SUB " + b"/" * 40 + b"*").is_dismissed()
     # Deep patterns without one are as good as others.
     assert sbus().sub(b"/" * 400).msg(b"/" * 400 + b"a").recv() == b"MSG " + b"/" * 400 + b"a\0"

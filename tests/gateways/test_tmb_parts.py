@@ -366,3 +366,12 @@ def test_who_has_much_to_sort_delays_nobody() -> None:
 
     trio.run(main)
     assert quick.take() == b":a 1\n"
+
+
+@pytest.mark.parametrize("blank", [bytes([number]) for number in (9, 11, 12, 13, 32)])
+def test_white_space_is_the_same_everywhere(blank: bytes) -> None:
+    """A line that begins with a colon and a blank is no message, wherever it stands."""
+    lines = b":b x\n:" + blank + b"foo\n:a y\n"
+    assert messages_of(lines) == b":b x\n:a y\n"
+    block = Block(messages_of(lines))
+    assert len(block.categories) == len(block.lines) == 2

@@ -9,8 +9,12 @@ SEND_BUFFER = 212_992
 """What is asked for of SO_SNDBUF. The kernel makes twice that of it: place for one packet of `MAX_PACKET`, which it needs to take
 it, and for some hundred short ones. It is what a user may ask for where `net.core.wmem_max` is Linux's default."""
 
-PATTERN_BYTES = 1 << 20
-"""Bytes of all patterns of a client. Who had more could make each look into the index take milliseconds."""
+PATTERN_BYTES = 8 << 20
+"""Bytes of memory that all patterns of a client may take, about. Who had more could make each look into the index take longer: at
+worst it goes through all of them."""
+
+NODE_BYTES = 256
+"""What one piece of a pattern, between slashes, takes beside its bytes."""
 
 TURN = 0.005
 """Seconds for which packets are served before others in the program get their turn."""
@@ -45,3 +49,8 @@ class Limits(NamedTuple):
     """Patterns of one client, of which each takes up to some kilobytes."""
     patience: float = 30.0
     """Seconds for which others wait for a client that has asked for that and takes nothing. 0: nobody is waited for."""
+
+
+def cost(pattern: bytes) -> int:
+    """What a pattern counts for towards `PATTERN_BYTES`."""
+    return len(pattern) + NODE_BYTES * (pattern.count(b"/") + 1)

@@ -27,6 +27,9 @@ from .server import Server
 BLOCK = 128 * 1024
 """Bytes of lines that are brought to the bus at once: what the client library writes with one call."""
 
+ENTRY = 64
+"""What a line takes in memory beside its bytes."""
+
 WAITING_BYTES = 16 << 20
 """Bytes of lines that wait for the channel at most, while its bus is away or busy: some seconds of a flood."""
 
@@ -73,11 +76,11 @@ class Link(Sender):
     def put(self, key: bytes, payload: bytes) -> None:
         """Takes a message of a client's for the channel."""
         line = line_of(key, payload)
-        if self._size + len(line) > WAITING_BYTES:
+        if self._size + len(line) + ENTRY > WAITING_BYTES:
             self._count(AWAY)
             return
         self._lines.append(line)
-        self._size += len(line)
+        self._size += len(line) + ENTRY
         self._wake.set()
 
     def turned(self) -> None:
@@ -123,9 +126,16 @@ class Link(Sender):
                     nursery.start_soon(task, channel)
 
     async def _look(self, channel: Reader[bytes]) -> None:
+        dropped = 0
         while True:
             await trio.sleep(NAME_SECONDS)
-            if channel.inquire().is_removed:
+            told = channel.inquire()
+            if told.dropped > dropped:
+                self._life.warn(
+                    f"{self._path}: the bus has dropped {counted(told.dropped - dropped, 'line')}, which came too fast"
+                )
+                dropped = told.dropped
+            if told.is_removed:
                 raise Removed
 
     # ------------------------------------------------------------------------------------------ both ways
@@ -154,7 +164,7 @@ class Link(Sender):
                 raise
             finally:
                 for _ in range(done):
-                    self._size -= len(lines.popleft())
+                    self._size -= len(lines.popleft()) + ENTRY
 
     async def _read(self, channel: Reader[bytes]) -> None:
         while True:

@@ -18,7 +18,7 @@ from ..life import Life
 from .client import Client, Gone, Sender, peer_of
 from .index import Index, TooDeep
 from .keys import RESERVED, NotOwn, admitted
-from .limits import MAX_PACKET, PATTERN_BYTES, RUN, RUN_BYTES, TELL_SECONDS, TURN, WATCH_SECONDS, Limits
+from .limits import MAX_PACKET, PATTERN_BYTES, RUN, RUN_BYTES, TELL_SECONDS, TURN, WATCH_SECONDS, Limits, cost
 from .packets import Kind, parse
 
 EVENTS = 256
@@ -101,6 +101,8 @@ class Server:
         end = time.monotonic() + TURN
         while events := self._epoll.poll(0, EVENTS):
             for number, event in events:
+                if time.monotonic() > end:
+                    return  # the others are told of again, before these
                 client = self.clients.get(number)
                 if client is None:
                     if number == self._listener.fileno():
@@ -109,7 +111,7 @@ class Server:
                 if event & select.EPOLLOUT:
                     client.flush(RUN)
                 if event & ~select.EPOLLOUT and client.is_open and not client.held_by:
-                    self._receive(client)
+                    self._receive(client, end)
             if time.monotonic() > end:
                 return
 
@@ -234,7 +236,7 @@ class Server:
 
     # ------------------------------------------------------------------------------------------ packets
 
-    def _receive(self, client: Client) -> None:
+    def _receive(self, client: Client, end: float) -> None:
         receive, buffer, view = client.socket.recv_into, self._buffer, self._view
         left = RUN_BYTES
         for _ in range(RUN):
@@ -261,7 +263,7 @@ class Server:
                 self._dismiss(client, str(error))
                 return
             left -= length
-            if client.held_by or left < 0 or not client.is_open:
+            if client.held_by or left < 0 or not client.is_open or time.monotonic() > end:
                 return
 
     def _take(self, client: Client, packet: bytes) -> None:
@@ -305,7 +307,7 @@ class Server:
             patterns = admitted(pattern, client.who)
         except NotOwn:
             raise Gone("it has subscribed to secret messages that are not for it") from None
-        if client.subscriptions >= self.limits.max_subscriptions or client.pattern_bytes + len(pattern) > PATTERN_BYTES:
+        if client.subscriptions >= self.limits.max_subscriptions or client.pattern_bytes + cost(pattern) > PATTERN_BYTES:
             raise Gone("it has subscribed to too much")
         try:
             for each in patterns:
@@ -314,7 +316,7 @@ class Server:
             raise Gone("it has subscribed to a pattern with a * behind too many slashes") from None
         client.patterns[pattern] += 1
         client.subscriptions += 1
-        client.pattern_bytes += len(pattern)
+        client.pattern_bytes += cost(pattern)
 
     def _unsubscribe(self, client: Client, pattern: bytes) -> None:
         if pattern not in client.patterns:
@@ -323,7 +325,7 @@ class Server:
         if not client.patterns[pattern]:
             del client.patterns[pattern]
         client.subscriptions -= 1
-        client.pattern_bytes -= len(pattern)
+        client.pattern_bytes -= cost(pattern)
         for each in admitted(pattern, client.who):
             self._index.remove(each, client)
 

@@ -29,6 +29,12 @@ LINGER = 10.0
 LOOK_SECONDS = 30.0
 """How often it is looked whether a subscriber that has closed its sending side is still there."""
 
+COSTLY = 0.001
+"""Seconds of one command that others notice."""
+
+DELAY = 20
+"""So many times as long as such a command took, the next one of that peer waits."""
+
 _CLOSED = 7
 """TCP_CLOSE of the kernel's tcp_states.h, the first byte of struct tcp_info."""
 
@@ -122,7 +128,13 @@ class Connection:
             command = parse(line)
             if isinstance(command, Subscribe):
                 await self._publish(messages)
-                self._subscriptions.add(command.id, command.kind, command.string)
+                begin = time.perf_counter()
+                try:
+                    self._subscriptions.add(command.id, command.kind, command.string)
+                finally:
+                    spent = time.perf_counter() - begin
+                    if spent > COSTLY:
+                        await trio.sleep(DELAY * spent)
                 self._server.listen(self)
                 answer = f"ok subscribed {shown(command.id)} {command.kind} {shown(command.string)}".rstrip()
             elif isinstance(command, Unsubscribe):

@@ -139,6 +139,9 @@ class Asking:
     async def _pass_on(self, slave: Slave[bytes], lines: bytes) -> None:
         await self._until(MAX_ASKED)
         count = lines.count(b"\n")
+        if count > MAX_ASKED - self._asked:
+            count = MAX_ASKED - self._asked
+            lines = lines[: end(lines, 0, count)]
         self._asked += count
         accepted = 0
         try:
@@ -160,10 +163,11 @@ class Asking:
             while True:
                 await trio.lowlevel.wait_readable(slave.fileno())  # cheaper than to ask the bus and hear that there is nothing
                 lines = await slave.read_block()
+                # These are answered, whatever comes between: they are the next that the client gets.
+                self._asked = max(self._asked - lines.count(b"\n"), 0)
                 # While it waits here, answers wait in the bus.
                 if (await self._connection.send(lines) or len(lines) >= BIG_BLOCK) and slave.inquire().dropped:
                     raise ClientError(errno.EOVERFLOW, "answers were not read in time, and are lost")
-                self._asked = max(self._asked - lines.count(b"\n"), 0)
                 if self._asked < MAX_ASKED:
                     self._answered.set()
                     self._answered = trio.Event()

@@ -19,6 +19,9 @@ RECEIVE_BYTES = 128 * 1024
 MAX_WAITING = 4 * 1024 * 1024
 """Bytes that wait for a client who does not read: as much as a bus keeps for one (its option `max_queue_bytes`)."""
 
+ENTRY = 192
+"""What a piece that waits takes in memory beside its bytes."""
+
 LINGER_SECONDS = 1.0
 """How long who is being disconnected has to take what waits for him: no longer than going down may take."""
 
@@ -122,27 +125,28 @@ class Connection:
         if sent < len(lines):
             self._is_begun = bool(sent)
             self._waiting.append(memoryview(lines)[sent:])
-            self._size = len(lines) - sent
+            self._size = len(lines) - sent + ENTRY
             if not self._is_writing:
                 self._is_writing = True
                 self._nursery.start_soon(self._write)
         return True
 
     def _queue(self, lines: memoryview, drops: bool) -> bool:
-        while self._size + len(lines) > self._most and len(self._waiting) > self._is_begun:
+        need = len(lines) + ENTRY
+        while self._size + need > self._most and len(self._waiting) > self._is_begun:
             if not drops:
                 return False
             # A piece that has been written in part is whole for who reads it only if all of it is.
             oldest = self._waiting[self._is_begun]
             del self._waiting[self._is_begun]
-            self._size -= len(oldest)
+            self._size -= len(oldest) + ENTRY
             self.dropped += bytes(oldest).count(b"\n")
-        if self._size + len(lines) > self._most and self._waiting:
+        if self._size + need > self._most and self._waiting:
             if drops:
                 self.dropped += bytes(lines).count(b"\n")
             return drops
         self._waiting.append(lines)
-        self._size += len(lines)
+        self._size += need
         return True
 
     async def _write(self) -> None:
@@ -162,6 +166,7 @@ class Connection:
                     self._is_begun = True
                 else:
                     self._waiting.popleft()
+                    self._size -= ENTRY
                     self._is_begun = False
         finally:
             self._is_writing = False
