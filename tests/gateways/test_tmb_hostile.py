@@ -324,3 +324,25 @@ def test_a_handshake_that_never_ends_delays_nobody(bus: Mount, start: Start, pap
     assert not failures
     for peer in silent:
         peer.close()
+
+
+def test_a_line_that_is_almost_a_message_does_no_harm(bus: Mount, start: Start) -> None:
+    gateway = Gateway(start, bus / "B_x")
+    with gateway.peer(b"s 1 is a\n") as reader, Peer(gateway.port) as sender:
+        sender.send(b":b x\n:\x0bfoo\n:a y\n")
+        assert reader.line() == b":a y\n"
+        (bus / "B_x").write_bytes(b":b x\n:\x0bfoo\n:a z\n")
+        assert reader.line() == b":a z\n"
+    gateway.end()
+
+
+def test_who_has_closed_gives_his_place_to_others(bus: Mount, start: Start) -> None:
+    """That he is gone, and does not just listen, is only known when something is sent to him."""
+    gateway = Gateway(start, bus / "B_x", "--max-clients", "3")
+    for _ in range(10):
+        with gateway.peer(b"s 1 is a\n"):
+            pass
+    with gateway.peer(b"s 1 is a\n") as one, gateway.peer(b"s 1 is a\n") as two, gateway.peer(b"s 1 is a\n") as three:
+        (bus / "B_x").write_bytes(b":a x\n")
+        assert [peer.line() for peer in (one, two, three)] == [b":a x\n"] * 3
+    gateway.end()

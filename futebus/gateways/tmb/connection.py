@@ -159,10 +159,12 @@ class Connection:
         """It has closed its sending side. If it has subscribed, it may go on listening, as `echo s 1 r . | nc -N` does."""
         if not isinstance(self._stream, trio.SocketStream):
             return
-        while self._subscriptions:
-            await trio.sleep(LOOK_SECONDS)
-            if self._stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CLOSED:
-                raise trio.BrokenResourceError
+        # It cannot be told from one that has gone, until something is sent to it. So it gives way to others.
+        with self._server.staying(self):
+            while self._subscriptions:
+                await trio.sleep(LOOK_SECONDS)
+                if self._stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CLOSED:
+                    raise trio.BrokenResourceError
 
     # ------------------------------------------------------------------------------------------ what it gets
 

@@ -3,12 +3,13 @@
 The one rule: a peer that has not subscribed costs a connection and nothing else.
 """
 
+import contextlib
 import errno
 import logging
 import resource
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +74,8 @@ class Server:
         self.channel = Channel(path, life, self._deliver, lambda: bool(self._listeners), mode=mode, waits=waits)
         self._listeners: dict[Connection, None] = {}
         self._clients = 0
+        self._staying: dict[Connection, trio.CancelScope] = {}
+        """The peers that have closed their sending side, and go on listening, the oldest first."""
 
     def listen(self, connection: Connection) -> None:
         """A peer has subscribed."""
@@ -134,7 +137,9 @@ class Server:
     async def _admit(self, stream: Stream) -> None:
         bare = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         name = _address(bare.socket.getpeername())
-        if self._clients > self.limits.clients:
+        if self._clients > self.limits.clients and self._staying:
+            self._staying.pop(next(iter(self._staying))).cancel()
+        elif self._clients > self.limits.clients:
             self.life.warn(f"{name} is refused: there are {self.limits.clients} clients already")
             if stream is bare:
                 with trio.move_on_after(1):
@@ -153,6 +158,18 @@ class Server:
         if stream is not bare:
             with trio.move_on_after(1):
                 await stream.aclose()  # says that this was all
+
+    @contextlib.contextmanager
+    def staying(self, connection: Connection) -> Iterator[None]:
+        """While this lasts, a peer only listens, and is cut off if there is no place for others."""
+        with trio.CancelScope() as scope:
+            self._staying[connection] = scope
+            try:
+                yield
+            finally:
+                self._staying.pop(connection, None)
+        if scope.cancelled_caught:
+            raise trio.BrokenResourceError
 
     async def _shake_hands(self, stream: trio.SSLStream[trio.SocketStream], name: str) -> bool:
         with trio.move_on_after(HANDSHAKE_SECONDS) as scope:

@@ -17,6 +17,12 @@ from .watching import Watch
 RECEIVE_BYTES = 128 * 1024
 """How much one call takes from the socket."""
 
+BRIEF_SECONDS = 1.0
+"""A connection that lasts less than this is followed by a pause before the next, which gets as long as this."""
+
+LEAST_PAUSE = 0.02
+"""How long the first of these is, in seconds; it is doubled each time."""
+
 
 async def dial_when_there(life: Life, name: str) -> socket.socket:
     """Connects to a ubus, as soon as it is there.
@@ -71,14 +77,20 @@ class Connecting:
             OSError: it cannot be connected to.
             GatewayError: a line of standard input is too long for who connects again.
         """
+        pause = 0.0
         while True:
             sock = await dial_when_there(self._life, self._name)
+            begin = trio.current_time()
             try:
                 if not await self._wire(sock) or not self._reconnects:
                     return
             finally:
                 sock.close()
             self._life.say(f"{path_of(self._name)}: the connection has ended")
+            # A service may end each connection at once.
+            is_brief = trio.current_time() - begin < BRIEF_SECONDS
+            pause = min(2 * pause or LEAST_PAUSE, BRIEF_SECONDS) if is_brief else 0.0
+            await trio.sleep(pause)
 
     async def _wire(self, sock: socket.socket) -> bool:
         """Returns False when nobody reads the output any more."""

@@ -305,6 +305,11 @@ class Script:
 
     async def _disconnect(self, rest: bytes) -> None:
         ident, _, client = rest.partition(b"\t")
-        for connection in self._found(ident, client):
+
+        async def end(connection: Connection) -> None:
             await connection.finish()
             connection.scope.cancel()
+
+        async with trio.open_nursery() as nursery:  # each may take a moment to read what waits for it
+            for connection in self._found(ident, client):
+                nursery.start_soon(end, connection)
