@@ -9,9 +9,9 @@ from pathlib import Path
 import futebus.client as client
 
 from ..record import text_of
+from .kinds import KINDS
 from .orders import Orders, Worker
 from .sessions import PATIENCE, Cut, Stream, await_
-from .kinds import KINDS
 
 SIZES = (0, 1, 10, 40, 200, 900, 5000)
 

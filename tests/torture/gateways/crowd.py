@@ -7,8 +7,8 @@ prints `started WHO`, `ended WHO STATUS`, and what they tell themselves. It ends
 import json
 import os
 import select
-import sys
 import traceback
+from io import FileIO
 from typing import Protocol
 
 from .. import calls
@@ -60,9 +60,10 @@ def reap(running: dict[int, str]) -> None:
 def main() -> None:
     """See the top."""
     running: dict[int, str] = {}
+    commands = FileIO(0)
     while True:
         if select.select([0], [], [], 0.02)[0]:
-            line = sys.stdin.buffer.raw.readline()  # type: ignore[attr-defined]
+            line = commands.readline()
             if not line:
                 return
             command = json.loads(line)

@@ -52,7 +52,10 @@ class Tmb:
         return unit.partition(b" ")[2].removesuffix(b".")
 
     def greeting(self, who: str, dice: random.Random) -> list[bytes]:
-        return [b"%s 1 %s\n" % (dice.choice((b"s", b"subscribe")), dice.choice((b"b honest/", b"r ^honest/[0-3]$", b"c onest", b"r .")))]
+        return [
+            b"%s 1 %s\n"
+            % (dice.choice((b"s", b"subscribe")), dice.choice((b"b honest/", b"r ^honest/[0-3]$", b"c onest", b"r .")))
+        ]
 
     def probe(self, who: str) -> bytes:
         return b"s 2 is %s\n" % who.encode()

@@ -8,11 +8,25 @@ LONG = 300_000
 
 BIGGEST_PACKET = 409_600
 
-STRINGS = (b"", b".", b"/a", b"a/b/", b"*", b"*/*/", b"fuzz/", b"!/cred/", b"!/cred////x", b"!/cred/0/0/1/x", b"(", b"[a-", b"x{1000}")
+STRINGS: tuple[bytes, ...] = (
+    b"",
+    b".",
+    b"/a",
+    b"a/b/",
+    b"*",
+    b"*/*/",
+    b"fuzz/",
+    b"!/cred/",
+    b"!/cred////x",
+    b"!/cred/0/0/1/x",
+    b"(",
+    b"[a-",
+    b"x{1000}",
+)
 STRINGS += (b"\\pL{50}", b"(a*)*b", b"\xff\xfe", b"\0", b"x" * 255, b"x" * 300, b"*/" * 40, b"-1", b"\t", b"'; --")
 WORDS = (b"subscribe", b"s", b"sub", b"unsubscribe", b"u", b"help", b"h", b"SUBSCRIBE", b"lost", b"ok", b"", b"quit")
 MATCHES = (b"is", b"i", b"begins-with", b"b", b"ends-with", b"e", b"contains", b"c", b"regexp", b"r", b"re", b"x", b"")
-CONTROLS = (b"blocking/soft/queue", b"blocking/soft/discard", b"blocking/soft/block", b"blocking/soft/error")
+CONTROLS: tuple[bytes, ...] = (b"blocking/soft/queue", b"blocking/soft/discard", b"blocking/soft/block", b"blocking/soft/error")
 CONTROLS += (b"blocking/hard/discard", b"blocking/hard/block", b"blocking/hard/error", b"order/queue", b"order/stack")
 CONTROLS += (b"order/random", b"echo/off", b"echo/on", b"!/cred/whoami", b"", b"nonsense", b"\xff")
 
@@ -75,7 +89,9 @@ def ubus(dice: random.Random) -> bytes:
     if what < 0.3:
         line = b"\t".join(dice.choice(STRINGS).replace(b"\n", b"") for _ in range(dice.randrange(4)))
     elif what < 0.5:
-        line = dice.choice((b"", b"\a22\twords", b"\a", b"\ax\t", b"\x01reserved", b"\x1b{\v\x1b}", b"\x1b[\v" * 50, b"\x1bx", b"\v"))
+        line = dice.choice(
+            (b"", b"\a22\twords", b"\a", b"\ax\t", b"\x01reserved", b"\x1b{\v\x1b}", b"\x1b[\v" * 50, b"\x1bx", b"\v")
+        )
     elif what < 0.52:
         line = b"fuzz " + b"x" * dice.choice((255_990, 262_143, LONG))
     else:
@@ -98,8 +114,26 @@ def script(dice: random.Random) -> bytes:
 
 def on_a_channel(dice: random.Random) -> bytes:
     """A line that somebody says on the channel that a gateway is joined to."""
-    lines = (b"fuzz/a\tb", b"fuzz/\\0\tx", b"!/cred/whoami\tx", b"fuzz\\", b"\t", b":fuzz x", b": x", b":" + b"c" * 300, b"\a22\tx")
-    lines += (b"\0", b"fuzz\t" + b"\\n" * 100_000, b"fuzz/big\t" + b"x" * 262_000, noise(dice), noise(dice), noise(dice), b"s 1 r .")
+    lines: tuple[bytes, ...] = (
+        b"fuzz/a\tb",
+        b"fuzz/\\0\tx",
+        b"!/cred/whoami\tx",
+        b"fuzz\\",
+        b"\t",
+        b":fuzz x",
+        b": x",
+        b":" + b"c" * 300,
+        b"\a22\tx",
+    )
+    lines += (
+        b"\0",
+        b"fuzz\t" + b"\\n" * 100_000,
+        b"fuzz/big\t" + b"x" * 262_000,
+        noise(dice),
+        noise(dice),
+        noise(dice),
+        b"s 1 r .",
+    )
     line = dice.choice(lines)
     return (mutated(line, dice).replace(b"\n", b"") if dice.random() < 0.3 else line) + b"\n"
 

@@ -276,4 +276,3 @@ class Scripting(threading.Thread):
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 pipe.close()
-

@@ -39,6 +39,12 @@ class Orders:
     """Seconds between two bursts at most."""
     limit: int = 1 << 60
     """How many it sends in all."""
+    board: str = ""
+    """A file: see `board`."""
+    row: int = 0
+    """Its row there."""
+    is_slow: bool = False
+    """Whether nobody waits for it to hear what was said."""
     count: int = 0
     """How many connections it makes, of who makes many."""
     may_fail: bool = False

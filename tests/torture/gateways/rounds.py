@@ -1,4 +1,4 @@
-"""One round: a mounted bus, a gateway, honest peers, and one sort of harm. In the end everything that anybody has heard is judged."""
+"""One round: a mounted bus, a gateway, honest peers, one sort of harm. In the end everything that anybody has heard is judged."""
 
 import contextlib
 import os
@@ -7,21 +7,20 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.helpers.waiting import until
 from tests.helpers.watching import WATCH
 
-from ..trial import Counts, Show, silent
+from ..trial import Counts, Show
+from . import board
 from .forms import ASKED, END
 from .grounds import Crowd, Gateway, Ground, more_files
 from .judge import Evidence, Rules
 from .kinds import KINDS, SCRIPT
 from .orders import Orders
 from .sessions import Cut, Session, Stream, await_, session
-from .strangers import place_of
 
 SPARE = 4
 """Descriptors that a gateway may have in the end beside those that it had when it was first ready: a connection that is not yet
@@ -41,6 +40,7 @@ class Round:
         waits: whether the gateway waits for its bus.
         options: of its command.
         prefix: a module that is run in its place.
+        has_board: whether honest peers wait for each other: see `board`.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Round:
         waits: bool = False,
         options: tuple[str, ...] = (),
         prefix: list[str] | None = None,
+        has_board: bool = False,
     ) -> None:
         self.place, self.name, self.seconds, self.show = place, name, seconds, show
         self.kind = KINDS[name]
@@ -72,9 +73,13 @@ class Round:
         self.asked = 0
         self._waits, self._options, self._prefix = waits, list(options), prefix
         self.records = place / "records"
+        self.board = str(place / "board") if has_board else ""
+        if has_board:
+            board.make(place / "board")
         self.bus_path = place / "bus"
         self.channel = self.bus_path / (self.kind.channel or "none")
         self.bus: Ground | None = None
+        self.gateway_is_there = False
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> "Round":
@@ -82,15 +87,14 @@ class Round:
         self.bus_path.mkdir()
         with contextlib.ExitStack() as stack:
             stack.enter_context(more_files())
-            stack.callback(lambda: self.bus and self.bus.discard())
+            stack.callback(self._discard_bus)
             if self.kind.channel:
                 self.mount()
             self.crowd = stack.enter_context(Crowd(self.place / "crowd.log"))
             if self.kind.asks:
                 self.start_service()
-            self.gateway = Gateway(
-                self.place, self.name, self.channel, self._options, waits=self._waits, prefix=self._prefix
-            )
+            self.gateway = Gateway(self.place, self.name, self.channel, self._options, waits=self._waits, prefix=self._prefix)
+            self.gateway_is_there = True
             stack.callback(self.gateway.discard)
             self.gateway.wait_until_ready()
             self.ask()
@@ -100,6 +104,10 @@ class Round:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _discard_bus(self) -> None:
+        if self.bus:
+            self.bus.discard()
 
     # ------------------------------------------------------------------------------------------ what there is
 
@@ -117,10 +125,12 @@ class Round:
             "who": f"{role}{self.numbers}",
             "role": role,
             "name": self.name,
-            "address": getattr(self.gateway, "address", "") if hasattr(self, "gateway") else "",
+            "address": self.gateway.address if self.gateway_is_there else "",
             "channel": str(self.channel),
             "records": str(self.records),
             "seed": self.dice.getrandbits(32),
+            "board": self.board,
+            "row": self.numbers,
             "ends": 2 if self.kind.channel.startswith("B") else 1,
             **how,
         }
@@ -295,7 +305,7 @@ class Round:
             is_enough = told == evidence.missing or (self.has_strangers and told > evidence.missing)
             assert is_enough, f"{evidence.missing} messages are missing, and the log tells of {told}"
         self.counts.update({what: count for what, count in evidence.counts.items() if count})
-        if evidence.missing:
+        if evidence.missing and self.name != SCRIPT:
             self.counts["messages dropped and counted"] = evidence.missing
         if self.bus and not self.rules.deaths:
             self.bus.expect_as_before()

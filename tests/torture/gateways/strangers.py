@@ -133,7 +133,7 @@ class Sitter(Worker):
 
 
 class Rude(Worker):
-    """Has several connections that ask for everything and are never read, have one side closed, or end in the middle of a line."""
+    """Has connections that ask for everything and are never read, have one side closed, or end in the middle of a line."""
 
     def run(self) -> None:
         """Goes on until it is told to end."""

@@ -12,13 +12,14 @@ import time
 from pathlib import Path
 
 from ..record import text_of
+from .board import Board
 from .forms import END
 from .orders import Orders, Worker
 from .sessions import PATIENCE, Cut, Session, Stream, await_, session
 
 SIZES = (0, 1, 10, 40, 200, 900, 5000)
 NUDGE = 1.0
-"""Seconds after which one that hears nothing of what it has said says one thing more: what it has said may have gone with a bus."""
+"""Seconds after which one that hears nothing of what it has said says one thing more. The rest may have gone with a bus."""
 
 
 class Talker(Worker):
@@ -30,6 +31,7 @@ class Talker(Worker):
         super().__init__(orders)
         self.sessions = 0
         self.total = 0
+        self.board = Board(orders.board, orders.row)
 
     def run(self) -> None:
         """Lives: connects, again and again if need be."""
@@ -40,14 +42,17 @@ class Talker(Worker):
             try:
                 texts = made.greet()
                 self.note("session", where, self.orders.side)
+                if not self.orders.is_slow:
+                    self.board.listen()
                 if self.sessions == 1:
                     self.tell("ready")
                 Conversation(self, made, where).hold(texts)
-                self.note("lost", where, made.lost)
+                self.note("lost", where, made.lost, made.lost_perhaps)
             except Cut:
                 self.note("over", where, "cut")
                 continue
             finally:
+                self.board.leave()
                 made.close()
             self.note("over", where, "own")
             return
@@ -146,7 +151,7 @@ class Conversation:
             if self.last < 0 or (not self.is_quiet and now > self.said_at + NUDGE and not self.session.is_full):
                 self._say(1)
                 self.last = self.number - 1
-        elif self.session.is_full or self.talker.total >= orders.limit:
+        elif self.session.is_full or self.talker.total >= orders.limit or not self.talker.board.has_place():
             pass
         elif self.number - self.accepted < orders.window:
             self._say(min(self.dice.randrange(1, orders.burst + 1), orders.limit - self.talker.total))
@@ -156,8 +161,12 @@ class Conversation:
     def _say(self, count: int) -> None:
         self.said_at = time.monotonic()
         self.note("send", self.where, self.number, count)
-        for number in range(self.number, self.number + count):
-            text = text_of(self.talker.who, self.where, number, "-", self.dice.choice(SIZES))
+        texts = [text_of(self.talker.who, self.where, self.number + n, "-", self.dice.choice(SIZES)) for n in range(count)]
+        size = sum(map(len, texts))
+        self.talker.board.say(size)
+        if not self.session.hears_itself:
+            self.talker.board.hear(size)
+        for number, text in enumerate(texts, self.number):
             self.session.say(self.session.form.wrap(text, number))
         self.number += count
         self.talker.total += count
@@ -166,6 +175,7 @@ class Conversation:
         if not texts:
             return
         self.note("got", self.where, texts)
+        self.talker.board.hear(sum(map(len, texts)))
         if END in texts:
             self.ends += texts.count(END)
         mine = b"%s %s " % (self.talker.who.encode(), self.where.encode())
