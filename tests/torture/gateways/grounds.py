@@ -23,6 +23,8 @@ from .kinds import KINDS, SCRIPT, command_of
 from .orders import Orders
 from .strangers import fuzz_script, place_of
 
+ROOT = Path(__file__).parents[3]
+
 QUEUES = "max_queue=10000000,max_queue_bytes=1G,max_clients=40000"
 """Of the bus: it drops nothing in a round."""
 
@@ -55,7 +57,7 @@ class Crowd:
                 stdout=subprocess.PIPE,
                 stderr=stream,
                 text=True,
-                cwd=Path(__file__).parents[3],
+                cwd=ROOT,
             )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -155,7 +157,7 @@ class Gateway:
         self.starts += 1
         pipe = subprocess.PIPE if self.name == SCRIPT else subprocess.DEVNULL
         with self.log.open("w") as stream:
-            self.process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=stream)
+            self.process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=stream, cwd=ROOT)
         if self.name == SCRIPT:
             self._scripts.append(Scripting(self))
 

@@ -201,6 +201,11 @@ HARMS = {each.__name__: each for each in (fuzz, flood, silence, stuck, kills)}
 PAIRS = [(name, harm) for harm in HARMS for name in KINDS]
 
 
+def pair_of(seed: int) -> tuple[str, str]:
+    """The kind of gateway and the harm of a round. So many rounds in a row as there are pairs have each of them once."""
+    return random.Random(seed // len(PAIRS)).sample(PAIRS, len(PAIRS))[seed % len(PAIRS)]
+
+
 def play(
     place: Path, name: str, harm: str, seed: int, seconds: float, show: Show = silent, *, prefix: list[str] | None = None
 ) -> Counts:

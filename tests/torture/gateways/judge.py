@@ -213,7 +213,7 @@ class Evidence:
             self.counts["lost"] += max(accepted - 1 - last, 0)
 
     def _judge_order(self) -> None:
-        """There is one order in which all have heard all messages. The clients of an sbus have theirs, and the channel has its."""
+        """There is one order in which all have heard all messages. Clients of an sbus have theirs, and the channel has its."""
         if self.rules.deaths:
             return
         sides: dict[str, list[list[Message]]] = {}
