@@ -52,7 +52,7 @@ def torture_bus(minutes: float, seed: int) -> int:
                 scale = max(trial.short, trial.long * harder)
                 yield name, lambda place, show, trial=trial, scale=scale: trial.run(place, scale, show)  # type: ignore[misc]
 
-    return in_turn(trials(), minutes, "trials")
+    return in_turn(trials(), minutes, "trials", least=1 + len(TRIALS))
 
 
 def torture_gateways(minutes: float, seed: int) -> int:
@@ -72,13 +72,14 @@ def torture_gateways(minutes: float, seed: int) -> int:
     return in_turn(rounds(), minutes, "rounds")
 
 
-def in_turn(trials: Iterator[tuple[str, Play]], minutes: float, what: str) -> int:
+def in_turn(trials: Iterator[tuple[str, Play]], minutes: float, what: str, *, least: int = 1) -> int:
     """One trial after the other, while there is time.
 
     Args:
         trials: what each is called, and what it does.
         minutes: for how long.
         what: what they are called together.
+        least: how many are done, however long that takes.
 
     Returns:
         0 if nothing was lost, 1 otherwise.
@@ -87,7 +88,7 @@ def in_turn(trials: Iterator[tuple[str, Play]], minutes: float, what: str) -> in
     total: Counter[str] = Counter({D_STATES: 0})
     failed = 0
     for words, play in trials:
-        if total[what] + failed and time.monotonic() > begin + minutes * 60:
+        if total[what] + failed >= least and time.monotonic() > begin + minutes * 60:
             break
         place = Path(tempfile.mkdtemp(prefix="futebus-torture-"))
         show(words)
