@@ -202,6 +202,23 @@ def test_it_is_quick_with_many_lines(place: Path, start: Start) -> None:
     assert peer.lines(len(many)) == many
 
 
+def test_what_all_are_told_is_kept_once(place: Path, start: Start) -> None:
+    """However many do not read it."""
+    script = Program(start, place, "a")
+    script.line()
+    silent = [Peer(sock(place, "a")) for _ in range(200)]
+    assert len([script.line() for _ in silent]) == 200
+    before = script.memory
+    script.type("".join(f"w\t1\t*\t{number} {'x' * 1000}\n" for number in range(3000)))
+    last = Peer(sock(place, "a"))
+    assert script.line() == "c\t1\t201\n"
+    script.type("w\t1\t201\tdone\n")
+    while last.line() != b"done\n":
+        pass
+    assert script.memory - before < 100 << 20, "each has its own: that would be 600 MB"
+    assert silent[0].lines(3000)[-1].startswith(b"2999 ")
+
+
 def test_signal(place: Path, start: Start) -> None:
     program = Program(start, place, "signal", "a.signal")
     until(sock(place, "a.signal").exists, "it serves")

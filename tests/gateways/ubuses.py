@@ -37,6 +37,12 @@ class Program:
     def words(self) -> str:
         return self._log.read_text()
 
+    @property
+    def memory(self) -> int:
+        """Resident memory, in bytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(status.partition("\nVmRSS:")[2].split(None, 1)[0])
+
     def wait_for(self, words: str) -> Self:
         until(lambda: words in self.words or self.process.poll() is not None, f"it says {words!r}")
         assert words in self.words, self.words

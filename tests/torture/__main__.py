@@ -1,15 +1,20 @@
 """The command scripts/torture."""
 
 import argparse
+import itertools
 import shutil
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.helpers.watching import WATCH
+
+Play = Callable[[Path, Callable[[str], None]], Counter[str]]
+"""What a trial does in an empty directory. It tells how it goes."""
 
 D_STATES = "D states"
 """Tasks that were stuck inside FUSE: see `tests/helpers/watching.py`."""
@@ -24,54 +29,86 @@ def show(words: str) -> None:
 def main() -> int:
     """Tortures for as long as it is told to. Returns 0 if nothing was lost, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="scripts/torture", description="Kills everybody all the time, and looks at every line.")
-    parser.add_argument("what", nargs="?", choices=["bus", "spark"], default="bus", help="what to torture (bus)")
+    parser.add_argument("what", nargs="?", choices=["bus", "gateways", "spark"], default="bus", help="what to torture (bus)")
     parser.add_argument("--minutes", type=float, default=10.0, help="for how long (10); what has begun then is ended")
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="of the first trial; the next have the numbers behind it"
     )
     given = parser.parse_args()
-    torture = torture_bus if given.what == "bus" else torture_spark
-    return torture(given.minutes, given.seed)
+    tortures = {"bus": torture_bus, "gateways": torture_gateways, "spark": torture_spark}
+    return tortures[given.what](given.minutes, given.seed)
 
 
 def torture_bus(minutes: float, seed: int) -> int:
     """One trial of the bus after the other: the random programs, then the others in turn."""
     from .trials import TRIALS, programs
 
+    harder = min(1.0, minutes / 10)
+
+    def trials() -> Iterator[tuple[str, Play]]:
+        for number in itertools.count(seed):
+            yield f"random programs, seed {number}", lambda place, show, number=number: programs(place, number, 15 * harder, show)  # type: ignore[misc]
+            for name, trial in TRIALS.items():
+                scale = max(trial.short, trial.long * harder)
+                yield name, lambda place, show, trial=trial, scale=scale: trial.run(place, scale, show)  # type: ignore[misc]
+
+    return in_turn(trials(), minutes, "trials", least=1 + len(TRIALS))
+
+
+def torture_gateways(minutes: float, seed: int) -> int:
+    """One round with a gateway after the other. The seed says which gateway it is, and what is done to it."""
+    from .gateways.harms import pair_of, play
+
+    seconds = max(2.5, 5 * min(1.0, minutes / 10))
+
+    def rounds() -> Iterator[tuple[str, Play]]:
+        for number in itertools.count(seed):
+            name, harm = pair_of(number)
+            yield (
+                f"{name}, {harm}, seed {number}",
+                lambda place, show, name=name, harm=harm, number=number: play(place, name, harm, number, seconds, show),  # type: ignore[misc]
+            )
+
+    return in_turn(rounds(), minutes, "rounds")
+
+
+def in_turn(trials: Iterator[tuple[str, Play]], minutes: float, what: str, *, least: int = 1) -> int:
+    """One trial after the other, while there is time.
+
+    Args:
+        trials: what each is called, and what it does.
+        minutes: for how long.
+        what: what they are called together.
+        least: how many are done, however long that takes.
+
+    Returns:
+        0 if nothing was lost, 1 otherwise.
+    """
     begin = time.monotonic()
     total: Counter[str] = Counter({D_STATES: 0})
-    failed = rounds = 0
-    while not rounds or time.monotonic() < begin + minutes * 60:
-        for name in ("random programs", *TRIALS):
-            if rounds and time.monotonic() > begin + minutes * 60:
-                break
-            place = Path(tempfile.mkdtemp(prefix="futebus-torture-"))
-            words = f"{name}, seed {seed}" if name == "random programs" else name
-            show(words)
-            started = time.monotonic()
-            try:
-                if name == "random programs":
-                    counts = programs(place, seed, 15 * min(1.0, minutes / 10), lambda how, words=words: show(f"{words}: {how}"))  # type: ignore[misc]
-                    seed += 1
-                else:
-                    trial = TRIALS[name]
-                    scale = max(trial.short, trial.long * min(1.0, minutes / 10))
-                    counts = trial.run(place, scale, lambda how, words=words: show(f"{words}: {how}"))  # type: ignore[misc]
-                WATCH.check()
-            except Exception as error:
-                show("")
-                where = "".join(traceback.format_exception(error)[-4:]) if not str(error) else error
-                print("\n".join([f"{words}: FAILED: {where}", *WATCH.take(), f"what is left is in {place}"]), flush=True)
-                failed += 1
-                continue
-            shutil.rmtree(place)
+    failed = 0
+    for words, play in trials:
+        if total[what] + failed >= least and time.monotonic() > begin + minutes * 60:
+            break
+        place = Path(tempfile.mkdtemp(prefix="futebus-torture-"))
+        show(words)
+        started = time.monotonic()
+        try:
+            counts = play(place, lambda how, words=words: show(f"{words}: {how}"))  # type: ignore[misc]
+            WATCH.check()
+        except Exception as error:
             show("")
-            print(f"{words}: {describe(counts)} ({time.monotonic() - started:.0f} s)", flush=True)
-            for what in [what for what in counts if what.startswith("KiB")]:
-                del counts[what]
-            total.update(counts)
-            total["trials"] += 1
-        rounds += 1
+            where = "".join(traceback.format_exception(error)[-4:]) if not str(error) else error
+            print("\n".join([f"{words}: FAILED: {where}", *WATCH.take(), f"what is left is in {place}"]), flush=True)
+            failed += 1
+            continue
+        shutil.rmtree(place)
+        show("")
+        print(f"{words}: {describe(counts)} ({time.monotonic() - started:.0f} s)", flush=True)
+        for each in [each for each in counts if each.startswith("KiB")]:
+            del counts[each]
+        total.update(counts)
+        total[what] += 1
     total[D_STATES] = WATCH.total
     print(f"in all, in {(time.monotonic() - begin) / 60:.0f} minutes: {describe(total)}; failed: {failed}; lost: {total['lost']}")
     return int(bool(failed or total["lost"] or total[D_STATES]))

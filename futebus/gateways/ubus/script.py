@@ -297,8 +297,13 @@ class Script:
             self._pending.setdefault(connection, []).append(message)
 
     def _deliver(self) -> None:
+        # What all are told is one piece of bytes: it may wait for very many.
+        joined: dict[tuple[int, ...], bytes] = {}
         for connection, messages in self._pending.items():
-            if not connection.put(b"".join(messages)):
+            same = tuple(map(id, messages))
+            if same not in joined:
+                joined[same] = b"".join(messages)
+            if not connection.put(joined[same]):
                 self._life.say("a client that does not read is disconnected")
                 connection.scope.cancel()
         self._pending.clear()
