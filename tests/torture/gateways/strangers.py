@@ -34,7 +34,7 @@ class Fuzzer(Worker):
         while not self.is_over:
             with contextlib.suppress(Cut):
                 self._on_the_bus() if self.orders.side == "bus" else self._connect()
-        self.note("count", "inputs", self.inputs)
+        self.note("count", "inputs of strangers", self.inputs)
         self.note("count", "connections of strangers", self.connections)
         self.tell("quiet")
 
