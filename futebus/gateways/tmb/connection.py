@@ -145,6 +145,7 @@ class Connection:
                     self._server.ignore(self)
                 answer = f"ok unsubscribed {shown(command.id)}"
             else:
+                await self._publish(messages)
                 answer = HELP.rstrip("\n")
         except (CommandError, NotPossible) as error:
             answer = f"error {printable(str(error))}"
