@@ -22,13 +22,17 @@ from . import (
     gateway_tmb,
     gateway_ubus,
     grow,
+    hosts,
+    hosts_spark,
     plot,
     readers,
     round_trip,
     shell,
     single,
     spark,
+    streams,
     targets,
+    view,
 )
 from .figures import Row, as_json, render
 
@@ -36,7 +40,13 @@ DEADLINE = 120
 """Seconds that one row may take by default before it is given up; more rounds have more."""
 ROUNDS = 3
 GATEWAYS = ["tmb", "tmb-cost", "sbus", "sbus-trip", "sbus-index", "ubus-round-trip", "ubus-bulk"]
-ALIASES = {"gateways": GATEWAYS, "latency": ["round-trip"], "spark": ["spark", "spark-drain", "spark-latency", "spark-idle"]}
+HOSTS = ["hosts", "hosts-trip", "hosts-stream", "hosts-spark"]
+ALIASES = {
+    "gateways": GATEWAYS,
+    "hosts": HOSTS,
+    "latency": ["round-trip"],
+    "spark": ["spark", "spark-drain", "spark-latency", "spark-idle"],
+}
 Show = Callable[[str], None]
 Bench = Callable[[int, Show], tuple[Row, ...]]
 
@@ -50,16 +60,20 @@ BENCHES: dict[tuple[str, ...], Bench] = {
     ("grow",): lambda rounds, show: (grow.run(rounds, show),),
     ("readers",): lambda rounds, show: (readers.run(rounds, show),),
     ("client",): lambda rounds, show: (client.run(rounds, show),),
+    ("view",): lambda rounds, show: (view.run(2 * rounds, show),),
     ("tmb", "tmb-cost"): gateway_tmb.run,
     ("sbus", "sbus-trip", "sbus-index"): gateway_sbus.run,
     ("ubus-round-trip", "ubus-bulk"): gateway_ubus.run,
+    ("hosts", "hosts-trip"): hosts.run,
+    ("hosts-spark",): hosts_spark.run,
+    ("hosts-stream",): lambda rounds, show: (streams.run(rounds, show),),
     ("flood",): lambda rounds, show: (flood.run(rounds, show),),
     ("spark", "spark-drain", "spark-latency", "spark-idle"): spark.run,
 }
 """The rows that one measurement gives, and the measurement."""
 ROWS = [row for rows in BENCHES for row in rows]
-USUAL = [row for row in ROWS if not row.startswith("spark") and row not in ("flood", *GATEWAYS)]
-"""Without arguments: Spark, the floods and the gateways take minutes of their own."""
+USUAL = [row for row in ROWS if not row.startswith("spark") and row not in ("flood", *GATEWAYS, *HOSTS)]
+"""Without arguments: Spark, the floods, the gateways and the links take minutes of their own."""
 
 
 def show(words: str) -> None:
@@ -101,7 +115,8 @@ def arguments() -> argparse.Namespace:
         prog="scripts/bench",
         description="Measures futebus beside what one could use instead, and what is under it.",
         epilog=f"The rows are {', '.join(ROWS)}; `latency` is another name of `round-trip`. Without any, all are measured "
-        "but `flood`, those of Spark, which `spark` stands for together, and those of the gateways, for which `gateways` stands.",
+        "but `flood`, those of Spark, which `spark` stands for together, those of the gateways, for which `gateways` stands, and "
+        "those of links between hosts, for which `hosts` stands.",
     )
     parser.add_argument("row", nargs="*", type=_rows, help="measure this row only")
     parser.add_argument("--only", type=_rows, metavar="ROW[,ROW...]", help="measure these rows only")
@@ -127,7 +142,9 @@ def measure(wanted: list[str], rounds: int) -> list[Row]:
         if not set(keys) & set(wanted):
             continue
         try:
-            with deadline(DEADLINE * max(1, rounds // ROUNDS) * (3 if keys[0] in ("spark", "flood", "tmb") else 1)):
+            with deadline(
+                DEADLINE * max(1, rounds // ROUNDS) * (3 if keys[0] in ("spark", "hosts-spark", "flood", "tmb") else 1)
+            ):
                 # The cost is that of the 1-reader case, so for it alone there is no need of the others.
                 rows = bulk.run(rounds, show, (1,)) if keys[0] == "bulk" not in wanted else bench(rounds, show)
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:

@@ -281,17 +281,13 @@ def _times(bus: Path) -> list[float]:
     channel = bus / "B_other"
     echo = _forked(OTHER, lambda: _echo(channel))
     with _running([echo]):
-        while sum("  B_other " in f" {line}" or line.startswith("B_other ") for line in _clients(bus)) < 1:
+        while not peers.waiting_readers(bus, "B_other"):
             time.sleep(0.01)
         results, result = os.pipe()
         ping = _forked(OTHER, lambda: _ping(channel, result))
         os.close(result)
         with _running([ping]), os.fdopen(results, "rb") as stream:
             return list(struct.unpack(f"{COUNT}d", stream.read()))
-
-
-def _clients(bus: Path) -> list[str]:
-    return [line for line in (bus / "_stat").read_text().splitlines() if "  read " in line]
 
 
 def measure(flood: Flood, program: Path) -> list[float]:

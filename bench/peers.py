@@ -1,6 +1,7 @@
 """What is measured: futebus, and the floors under it, each really mounted for as long as the measurement takes."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 PATIENCE = 15.0
@@ -45,6 +47,17 @@ class Daemon(Process):
     def __init__(self, directory: Path, process: "subprocess.Popen[bytes]") -> None:
         super().__init__(process)
         self.directory = directory
+
+
+def clients(bus: Path, channel: str | None = None) -> list[dict[str, Any]]:
+    """The clients of a bus, or of one of its channels, as `_stat.json` tells."""
+    told = json.loads((bus / "_stat.json").read_bytes())
+    return [client for row in told["channels"] if channel in (None, row["name"]) for client in row["clients"]]
+
+
+def waiting_readers(bus: Path, channel: str | None = None) -> int:
+    """How many of them wait for a message."""
+    return sum(client["waits"] == "read" for client in clients(bus, channel))
 
 
 def _is_mounted(directory: Path) -> bool:

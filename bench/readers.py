@@ -19,7 +19,7 @@ def blocked(program: Path) -> tuple[float, float]:
         idle = bus.memory()
         readers = subprocess.Popen([str(program), str(channel), str(COUNT)])
         try:
-            while (bus.directory / "_stat").read_text().count("  read ") < COUNT:
+            while peers.waiting_readers(bus.directory) < COUNT:
                 if readers.poll() is not None:
                     raise RuntimeError(f"{COUNT} readers cannot be started")
                 time.sleep(0.2)

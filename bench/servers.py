@@ -283,6 +283,17 @@ def nats() -> Iterator[Nats]:
         yield system
 
 
+def _jetstream_command(directory: Path, port: int) -> list[str]:
+    return [*_nats_command(directory, port), "-js", "-sd", str(directory)]
+
+
+@contextmanager
+def jetstream() -> Iterator[int]:
+    """A NATS server that keeps streams on disk. Gives its port."""
+    with _served(_jetstream_command) as (_, port):
+        yield port
+
+
 def _program(name: str) -> str:
     """Where a program is, /usr/sbin included; its name if it is nowhere."""
     return shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin") or name

@@ -32,7 +32,8 @@ PATIENCE = 60.0
 Show = Callable[[str], None]
 
 
-def _session(**conf: str) -> Any:
+def session(**conf: str) -> Any:
+    """A session for measurements."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
@@ -41,9 +42,9 @@ def _session(**conf: str) -> Any:
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     for name, value in conf.items():
         builder = builder.config(name.replace("__", "."), value)
-    session: Any = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    made: Any = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
 
 
 def _until(condition: Callable[[], bool], what: str) -> None:
@@ -56,7 +57,7 @@ def _until(condition: Callable[[], bool], what: str) -> None:
 
 def _has_joined(bus: peers.Daemon) -> bool:
     """Whether there is a client that reads in bulk."""
-    return "r-+" in (bus.directory / "_stat").read_text()
+    return any(client["bulk"] and not client["writes"] for client in peers.clients(bus.directory))
 
 
 # ---------------------------------------------------------------------------------------------- from a spool to nowhere
@@ -276,7 +277,7 @@ def _processor_time() -> float:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
             except OSError:
                 continue
             parents.setdefault(int(fields[1]), []).append(int(entry.name))
@@ -327,11 +328,11 @@ def run(rounds: int, show: Show) -> tuple[Row, ...]:
         rows.append(_drain(place / "drain", rounds, show))
         shutil.rmtree(place / "drain")
         _fill(place)
-        session = _session(spark__python__unix__domain__socket__enabled="true")
-        rows.insert(0, _throughput(session, place, rounds, show))
-        session.stop()
-        session = _session(spark__python__unix__domain__socket__enabled="false")
-        rows.append(_latency(session, place, rounds, show))
-        rows.append(_idle(session, place, min(rounds, 2), show))
-        session.stop()
+        begun = session(spark__python__unix__domain__socket__enabled="true")
+        rows.insert(0, _throughput(begun, place, rounds, show))
+        begun.stop()
+        begun = session(spark__python__unix__domain__socket__enabled="false")
+        rows.append(_latency(begun, place, rounds, show))
+        rows.append(_idle(begun, place, min(rounds, 2), show))
+        begun.stop()
     return tuple(rows)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from . import figures
 from .figures import Figure, Row
+from .hosts_spark import SPOOL, STREAM
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,23 @@ TARGETS = [
         True,
         0.9,
     ),
+    Target("a bus with ten viewers to one without", ("view", "10 viewers, median"), ("view", "unwatched, median"), False, 1.05),
+    Target(
+        "B channel to a reader on another bus: futebus-link to clients of NATS",
+        ("hosts", "bus to bus by futebus-link"),
+        ("hosts", "nats-py to nats-py, the same runs"),
+        True,
+        0.5,
+    ),
+    Target(
+        "U channel, 8 writers, to an acknowledged stream: to the recorder alone",
+        ("hosts-stream", "recorder --to, acknowledged by a stream"),
+        ("hosts-stream", "recorder alone, in the spool"),
+        True,
+        0.5,
+    ),
+    Target("a line by echo to cat on another bus", ("hosts-trip", "bus to bus by futebus-link"), None, False, 1000, "µs"),
+    Target("Spark, value only: a stream to a spool", ("hosts-spark", STREAM), ("hosts-spark", SPOOL), True, 0.8),
     Target("Spark, value only: futebus to text source", ("spark", "futebus"), ("spark", "text source"), True, 0.45),
     Target(
         "Spark, filter and projection: futebus to text source",

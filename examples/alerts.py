@@ -22,12 +22,12 @@ import contextlib
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
 import futebus.spark  # (before there is a session: so Spark's processes find futebus as this one does)
+from futebus import client
 
 LEAST = 10
 """How many numbers it takes to judge one."""
@@ -35,13 +35,21 @@ LEAST = 10
 FAR = 2.5
 """How many deviations from the mean are far."""
 
+USAGE = "usage: alerts.py BUS, the directory where a bus is mounted"
+
+if sys.argv[1:] in (["-h"], ["--help"]):
+    print(USAGE)
+    sys.exit()
 if len(sys.argv) != 2:
-    sys.exit("usage: alerts.py BUS, the directory where a bus is mounted")
+    sys.exit(USAGE)
 bus = sys.argv[1]
+try:
+    client.subscribe(f"{bus}/B_alerts").close()  # which makes the channel; Spark, told of no bus, would say so in pages
+except client.ClientError as error:
+    sys.exit(f"alerts.py: {error}")
 
 spark = SparkSession.builder.appName("alerts").config("spark.sql.shuffle.partitions", 2).getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
-Path(bus, "B_alerts").touch()
 
 with tempfile.TemporaryDirectory() as state:
     # As the master of the channel, Spark misses nothing: who writes waits when Spark is behind.

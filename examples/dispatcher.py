@@ -1,6 +1,6 @@
 """Hands out tasks, each to one worker, and again if that worker dies before it is done: a master in the middle.
 
-In three shells:
+In three shells, the first of them after `. .venv/bin/activate`, so that Python finds the module futebus:
 
     python examples/dispatcher.py /mnt/bus/S_tasks       # this, until Ctrl-C
     exec 3<>/mnt/bus/S_tasks                             # a worker, as many as you like

@@ -19,10 +19,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
 import futebus.spark  # (before there is a session: so Spark's processes find futebus as this one does)
+from futebus import client
 
+USAGE = "usage: word_count.py BUS, the directory where a bus is mounted"
+
+if sys.argv[1:] in (["-h"], ["--help"]):
+    print(USAGE)
+    sys.exit()
 if len(sys.argv) != 2:
-    sys.exit("usage: word_count.py BUS, the directory where a bus is mounted")
+    sys.exit(USAGE)
 bus = sys.argv[1]
+try:
+    client.subscribe(f"{bus}/B_words").close()  # which makes the channel; Spark, told of no bus, would say so in pages
+except client.ClientError as error:
+    sys.exit(f"word_count.py: {error}")
 
 spark = SparkSession.builder.appName("word count").config("spark.sql.shuffle.partitions", 2).getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")

@@ -77,6 +77,9 @@ def rooms() -> str:
         "spark": Box(290, 235, "spark", ("the format: source/, sink/",)),
         "recorder": Box(290, 340, "recorder", ("a channel's way into a spool",)),
         "gateways": Box(40, 340, "gateways", ("one module a protocol:", "TMB, sbus, ubus")),
+        "view": Box(40, 235, "view", ("what people see of a bus:", "top, web")),
+        "links": Box(730, 235, "links", ("channels over NATS",)),
+        "nats": Box(730, 340, "nats", ("servers, streams of lines",)),
         "client": Box(40, 460, "client", ("a channel as a program", "sees it")),
         "spool": Box(290, 460, "spool", ("lines on disk, numbered",)),
         "fuse": Box(520, 460, "fuse", ("the bus as a directory;", "pyfuse3, hooks.c")),
@@ -105,7 +108,7 @@ def way() -> str:
     kernel = Box(280, 20, "kernel, FUSE", ("a WRITE request",), "kernel")
     hooks = Box(540, 20, "fuse/hooks.c", ("takes it out of libfuse",))
     calls = Box(540, 130, "fuse/waiting.py", ("Calls.write: parks, answers,", "goes on"))
-    bus = Box(540, 250, "core/bus.py", ("Bus.write: a table tells", "who gets it (kinds.py)"))
+    bus = Box(540, 250, "core/bus.py", ("Bus.write (writes.py): a table", "tells who gets it (kinds.py)"))
     cut = Box(280, 250, "core/framing.py", ("WriteBuffer: bytes become", "runs of whole lines"))
     mailbox = Box(540, 370, "core/mailbox.py", ("one for each reader: bounded;", "runs are shared"))
     answer = Box(280, 130, "fuse/waiting.py", ("answers the READ that waits",))

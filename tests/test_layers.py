@@ -15,11 +15,14 @@ ROOMS = {
     "client": {"core", "host"},
     "fuse": {"core", "host"},
     "spool": {"core", "host"},
-    "recorder": {"core", "host", "client", "spool"},
-    "spark": {"core", "host", "client", "spool", "recorder"},
-    "archive": {"core", "host", "client", "spool", "recorder", "spark"},
+    "recorder": {"core", "host", "client", "spool", "nats"},
+    "spark": {"core", "host", "client", "nats", "spool", "recorder"},
+    "archive": {"core", "host", "client", "nats", "spool", "recorder", "spark"},
     "gateways": {"core", "host", "client"},
-    "commands": {"core", "host", "client", "fuse", "spool", "recorder", "spark", "archive", "gateways"},
+    "nats": {"core", "host"},
+    "links": {"core", "host", "client", "nats"},
+    "view": {"core", "host", "client", "spool"},
+    "commands": {"core", "host", "client", "nats", "fuse", "spool", "recorder", "spark", "archive", "gateways", "links", "view"},
 }
 """Which rooms each may import of, beside itself."""
 
@@ -27,12 +30,14 @@ LIBRARIES = {
     "client": {"trio"},
     "fuse": {"trio", "pyfuse3"},
     "gateways": {"trio"},
+    "nats": {"nats", "nkeys"},
+    "view": {"textual", "rich", "trio", "starlette", "hypercorn"},
     "spark": {"pyspark", "pyarrow", "py4j"},
     "archive": {"pyspark", "pyarrow", "py4j"},
 }
 """Which libraries beside Python's own."""
 
-FOREIGN = {"trio", "pyfuse3", "pyspark", "pyarrow", "py4j"}
+FOREIGN = {"trio", "pyfuse3", "pyspark", "pyarrow", "py4j", "textual", "rich", "starlette", "hypercorn", "nats", "nkeys"}
 
 
 def imports(path: Path) -> set[str]:

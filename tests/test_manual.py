@@ -9,8 +9,10 @@ from pathlib import Path
 import pyarrow.dataset
 import pytest
 
+from futebus.commands import archive
+
 from .helpers.collectors import Collect
-from .helpers.mounts import Mount, Mounting, abort, run
+from .helpers.mounts import Mount, Mounting, abort, bash, run
 from .helpers.papers import Shell, environment, examples
 from .helpers.programs import Start
 from .helpers.waiting import DEADLINE, until
@@ -105,6 +107,21 @@ def test_the_bus(bus: Mount, place: Path, start: Start) -> None:
     until(lambda: (place / "jobs.txt").read_text() == "job 1\njob 2\n", "the jobs are there")
 
 
+def test_what_is_moved_to_a_channel_is_lost(bus: Mount, place: Path, collect: Collect) -> None:
+    """A caveat: mv(1) makes a channel of its own, which the readers of the old one do not see."""
+    reader = collect(bus / "B_x")
+    (place / "lines").write_text("one\ntwo\n")
+    assert run("mv", place / "lines", bus / "B_x").returncode == 0
+    assert not (place / "lines").exists()
+    states = [line.split()[1] for line in bus.stat().splitlines() if line.startswith("B_x ") and " broadcast" in line]
+    assert sorted(states) == ["live", "removed"]
+    (place / "lines").write_text("one\ntwo\n")
+    second = collect(bus / "B_x")
+    assert bash(f"cat {place}/lines > {bus / 'B_x'}").returncode == 0
+    until(lambda: second.data == b"one\ntwo\n", "they are there")
+    assert reader.data == b""
+
+
 def test_the_identity(bus: Mount, place: Path, start: Start) -> None:
     [example] = examples("futebus-id.1")
     other = os.open(bus / "A_chat", os.O_RDWR | os.O_CREAT)
@@ -168,7 +185,7 @@ def test_the_recorder(bus: Mount, place: Path, start: Start, collect: Collect) -
 @pytest.mark.timeout(600)
 def test_the_archive(mounting: Mounting, place: Path, start: Start) -> None:
     bus = mounting(patience=580.0)
-    figures, recorders, cron, pattern = (typed(example, bus.path, place) for example in examples("futebus-archive.1"))
+    figures, recorders, cron, pattern, streams = (typed(example, bus.path, place) for example in examples("futebus-archive.1"))
     root = place / "archive"
 
     def texts() -> list[str]:
@@ -187,6 +204,11 @@ def test_the_archive(mounting: Mounting, place: Path, start: Start) -> None:
     until(lambda: "channel=U_jobs lines=1" in shell.shown, "there are figures", SLOW)
     os.killpg(shell.process.pid, signal.SIGTERM)
     until(lambda: not bus.clients(), "it has ended", SLOW)
+
+    # (tests/archive/test_streams.py has streams that are there.)
+    hourly = re.fullmatch(r"0 \* \* \* \* futebus-archive (.+)\n", streams)
+    assert hourly
+    assert archive.parser().parse_args(hourly[1].split()).paths[0] == "nats://one,two,three/LINES"
 
     # Cron runs what is behind the five words of when.
     job = re.fullmatch(r"\*/15 \* \* \* \* (.+)\n", cron)

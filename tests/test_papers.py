@@ -3,6 +3,7 @@
 import doctest
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import pytest
 from .helpers.mounts import Mount, bash, run
 from .helpers.papers import TREE, Shell, blocks
 from .helpers.programs import Start
+from .helpers.recorders import RECORD
 from .helpers.waiting import DEADLINE, until
 
 README = (TREE / "README.md").read_text()
@@ -42,17 +44,18 @@ def play(bus: Mount, place: Path, start: Start, transcript: str) -> None:
             channel = text.rpartition("/")[2]
             before = len(bus.clients(channel))
             shell.type(text.removeprefix("$ "))
-            settle(bus, text, channel, before)
+            settle(bus, place, text, channel, before)
         else:
             shell.expect(text)
     assert [shell.rest for shell in shells] == [[], []], "nothing else is shown"
 
 
-def settle(bus: Mount, command: str, channel: str, before: int) -> None:
-    """Waits for what somebody at a keyboard sees before he goes on: that a reader listens, a recorder records.
+def settle(bus: Mount, place: Path, command: str, channel: str, before: int) -> None:
+    """Waits for what somebody at a keyboard sees before he goes on: that a reader listens, a recorder records and has recorded.
 
     Args:
         bus: the bus.
+        place: where it is typed.
         command: what was typed.
         channel: what it ends in.
         before: how many clients that had.
@@ -64,6 +67,8 @@ def settle(bus: Mount, command: str, channel: str, before: int) -> None:
         until(lambda: len(bus.clients(channel)) > before, "it is open")
     elif command.startswith("$ futebus-record -q /"):
         until(lambda: bus.clients(role="master"), "it records")
+    elif command.startswith("$ echo ") and (place / "jobs").exists():
+        until(lambda: run(*RECORD, "--print", place / "jobs").stdout, "it is recorded")
 
 
 def test_transcripts(bus: Mount, place: Path, start: Start) -> None:
@@ -111,6 +116,27 @@ def test_the_service_in_python(bus: Mount, start: Start) -> None:
     assert asked.stdout == f"{answer}\n", asked.stderr
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/client.md"])
+def test_a_service_that_ends_quietly(bus: Mount, start: Start, page: str) -> None:
+    [words] = re.findall(r"`?(with contextlib\.suppress\(KeyboardInterrupt\))", (TREE / page).read_text())
+    program = next(block for block in blocks(README, "python") if "client.serve" in block)
+    service = f"import contextlib\n{words}:\n" + "".join(f"    {line}\n" for line in program.splitlines())
+    if page != "README.md":
+        [service] = [block for block in blocks((TREE / page).read_text(), "python") if words in block]
+    process = start(TREE / ".venv" / "bin" / "python", "-c", service.replace("/mnt/bus", str(bus.path)))
+    until((bus / "S_upper").exists, "it serves")
+    bus.wait_for_readers(1, "S_upper")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=DEADLINE) == ("", "")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/client.md", "examples/dispatcher.py"])
+def test_who_finds_the_module_is_told_before_it_is_wanted(page: str) -> None:
+    text = (TREE / page).read_text()
+    assert text.index(". .venv/bin/activate`") < text.index("from futebus import client")
+
+
 @pytest.mark.parametrize(
     "page",
     [
@@ -121,6 +147,7 @@ def test_the_service_in_python(bus: Mount, start: Start) -> None:
         "docs/reliability.md",
         "docs/client.md",
         "docs/gateways.md",
+        "docs/hosts.md",
     ],
 )
 def test_every_link_leads_somewhere(page: str) -> None:

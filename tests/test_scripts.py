@@ -2,11 +2,18 @@
 
 import os
 import shutil
+import signal
+import stat
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from .helpers.mounts import run
+from .helpers.mounts import Mount, hanging, run
+from .helpers.programs import Start
+from .helpers.users import NOBODY
+from .helpers.waiting import DEADLINE, until
 
 TREE = Path(__file__).parents[1]
 COMMANDS = ("futebus", "futebus-id")
@@ -110,3 +117,321 @@ def test_root_has_them_for_everybody(tree: Path) -> None:
     done = run("unshare", "--mount", "sh", "-ec", script)
     pages = len(list((TREE / "man").glob("*.[1-9]")))
     assert done.stdout.split("\n")[:3] == ["it runs", str(len(COMMANDS) + pages), "0"], done.stderr
+
+
+# ---------------------------------------------------------------------------------------------- the environment
+
+INTERPRETER = """#!/bin/sh
+# Python, as far as set-up knows it. `pip` does what the file of that name beside the tree says.
+case "$*" in
+"-m venv .venv")
+    mkdir -p .venv/bin
+    cp "$0" .venv/bin/python
+    [ -e "$PLACE/venv" ] && . "$PLACE/venv"
+    echo done >.venv/pip
+    ;;
+"-m pip --version") [ -e .venv/pip ] ;;
+"-m pip install "*)
+    echo "$*" | sed 's/.*--editable //' >>"$PLACE/installed"
+    [ ! -e "$PLACE/pip" ] || . "$PLACE/pip"
+    ;;
+*) exec /usr/bin/python3 "$@" ;;
+esac
+"""
+
+
+class Setup:
+    """A tree in which an ordinary user runs scripts/install, with an interpreter that makes and gets nothing."""
+
+    def __init__(self, place: Path, start: Start) -> None:
+        self.place, self.tree = place, place / "tree"
+        self._start = start
+        (self.tree / "futebus" / "core").mkdir(parents=True)
+        (self.tree / "futebus" / "fuse").mkdir()
+        for name in ("pyproject.toml", "setup.py", "futebus/core/scan.c", "futebus/fuse/hooks.c"):
+            shutil.copy2(TREE / name, self.tree / name)
+        for name in ("scripts", "man"):
+            shutil.copytree(TREE / name, self.tree / name)
+        (place / "home").mkdir()
+        (place / "python").write_text(INTERPRETER)
+        (place / "python").chmod(0o755)
+        for path in (place, *place.rglob("*")):
+            os.chown(path, 65534, 65534)
+
+    def has(self, what: str, does: str) -> None:
+        """From now on the making of the environment (`venv`) or the installing (`pip`) does this too."""
+        (self.place / what).write_text(does)
+
+    def begin(self, *extras: str, script: str = "install") -> "subprocess.Popen[str]":
+        """Starts it."""
+        own = {"HOME": str(self.place / "home"), "PLACE": str(self.place), "PYTHON": str(self.place / "python")}
+        environment = {**os.environ, "PATH": "/usr/bin:/bin", **own}
+        words = [self.tree / "scripts" / script, *(extras or ["none"])]
+        return self._start(*words, env=environment, cwd=self.place, **NOBODY)
+
+    def install(self, *extras: str, status: int = 0) -> str:
+        """Runs it to its end. Returns what it says, but for what the links are."""
+        process = self.begin(*extras)
+        out, words = process.communicate(timeout=DEADLINE)
+        assert (process.returncode, out) == (status, ""), words
+        return words.partition("install: the commands are in")[0]
+
+    @property
+    def installed(self) -> list[str]:
+        """What pip was asked for."""
+        path = self.place / "installed"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def setup(place: Path, start: Start) -> Setup:
+    return Setup(place, start)
+
+
+MAKING = "install: making an environment in .venv; with what it needs, this may take some minutes the first time\n"
+LOADING = "install: downloading and building futebus"
+
+
+def test_each_stage_is_told_and_done_once(setup: Setup) -> None:
+    said = setup.install("gateways")
+    assert said == f"{MAKING}{LOADING} with gateways\n"
+    assert setup.install("gateways") == setup.install("none") == ""
+    assert setup.install("dev").startswith(f"{LOADING} with dev,gateways\n"), "what was there stays"
+    assert setup.installed == [".[gateways]", ".[dev,gateways]"]
+
+
+def test_its_end_is_told_when_there_was_something_to_do(setup: Setup) -> None:
+    assert setup.begin("gateways").communicate(timeout=DEADLINE)[1].endswith("install: done\n")
+    assert setup.begin("gateways").communicate(timeout=DEADLINE)[1] == ""
+
+
+def test_a_python_that_is_not_there(setup: Setup) -> None:
+    (setup.place / "python").unlink()
+    assert setup.install("none", status=1) == f"install: there is no {setup.place}/python (PYTHON)\n"
+    assert not (setup.tree / ".venv").exists()
+
+
+@pytest.mark.parametrize("what", ["venv", "pip"])
+def test_ctrl_c_ends_it_in_one_line_and_leaves_nothing_half_made(setup: Setup, what: str) -> None:
+    setup.has(what, 'trap "echo a page of its own >&2; exit 1" INT; echo > "$PLACE/waits"; while :; do sleep 0.1; done')
+    process = setup.begin("gateways")
+    until((setup.place / "waits").exists, "it is under way")
+    os.killpg(process.pid, signal.SIGINT)
+    words = process.communicate(timeout=DEADLINE)[1]
+    assert process.returncode == 130
+    assert words.removeprefix(MAKING).removeprefix(f"{LOADING} with gateways\n") == (
+        "install: stopped; what is half made is made anew the next time\n"
+    )
+    (setup.place / what).unlink()
+    (setup.tree / ".venv" / "rubbish").touch()
+    assert setup.install("none").startswith(f"{MAKING}{LOADING} with gateways\n"), "all that was wanted"
+    assert not (setup.tree / ".venv" / "rubbish").exists()
+    assert setup.install("gateways") == ""
+
+
+def test_an_install_that_was_killed_is_no_install(setup: Setup) -> None:
+    """What it had replaced by half is not there for those either who want no more than was there before."""
+    setup.install("gateways")
+    setup.has("pip", "rm .venv/pip; kill -9 $$")
+    said = setup.install("spark", status=1)
+    assert said.endswith("install: pip was killed (status 137); the environment is made anew the next time\n")
+    (setup.place / "pip").unlink()
+    assert setup.install("gateways").startswith(f"{MAKING}{LOADING} with gateways\n")
+    assert setup.install("spark").startswith(LOADING)
+
+
+def test_what_was_killed_with_all_that_it_had_started(setup: Setup) -> None:
+    setup.install("gateways")
+    setup.has("pip", 'echo > "$PLACE/waits"; while :; do sleep 0.1; done')
+    process = setup.begin("spark")
+    until((setup.place / "waits").exists, "it is under way")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=DEADLINE)
+    (setup.place / "pip").unlink()
+    assert setup.install("none").startswith(MAKING)
+
+
+def test_what_cannot_be_had_takes_nothing_away(setup: Setup) -> None:
+    setup.has("pip", "echo ERROR: no network >&2; exit 1")
+    said = setup.install("gateways", status=3)
+    assert said == f"{MAKING}{LOADING} with gateways\nERROR: no network\ninstall: pip could not install futebus with gateways\n"
+    (setup.place / "pip").unlink()
+    assert setup.install("gateways").startswith(LOADING), "the environment is whole"
+    setup.has("pip", "exit 1")
+    assert "could not install" in setup.install("view", status=3)
+    assert setup.install("gateways") == "", "what there was is there"
+
+
+def test_an_environment_without_pip_is_none(setup: Setup) -> None:
+    setup.install("none")
+    (setup.tree / ".venv" / "pip").unlink()
+    assert setup.install("gateways").startswith(MAKING)
+
+
+# ---------------------------------------------------------------------------------------------- other people's
+
+
+@pytest.mark.parametrize("script", ["install", "run"])
+def test_a_tree_of_somebody_else(setup: Setup, script: str) -> None:
+    os.chown(setup.tree, 0, 0)
+    process = setup.begin("gateways" if script == "install" else str(setup.place / "bus"), script=script)
+    words = process.communicate(timeout=DEADLINE)[1]
+    assert process.returncode == 1
+    assert words == (
+        "install: this tree is root's, and you cannot use what is made here, or make it: "
+        "get a tree of your own, and run this there\n"
+    )
+    assert not (setup.place / "bus").exists()
+
+
+def test_what_root_has_made_is_for_root_to_remove(tree: Path) -> None:
+    links(tree, "links", "make")
+    for path in (tree, tree / ".venv", tree / ".venv" / "bin"):
+        os.chown(path, 0, 0)
+    environment = {**os.environ, "HOME": str(tree.parent / "home")}
+    done = run(tree / "scripts" / "uninstall", env=environment, **NOBODY)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "uninstall: your links are gone; not all else that was made here is yours, and root can remove it by scripts/uninstall\n"
+    )
+    assert not list((tree.parent / "home").rglob("futebus*"))
+
+
+def test_what_the_scripts_have_made_goes(tree: Path) -> None:
+    for name in (".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "build", "x.egg-info", "futebus/__pycache__"):
+        (tree / name).mkdir(parents=True)
+    os.chown(tree / "futebus", 65534, 65534)
+    links(tree, "uninstall")
+    assert sorted(path.name for path in tree.iterdir()) == ["futebus", "man", "scripts"]
+    assert not list((tree / "futebus").iterdir())
+
+
+def test_a_home_that_cannot_be_written_is_told_once(tree: Path) -> None:
+    (tree.parent / "home").chmod(0o555)
+    local = tree.parent / "home" / ".local"
+    assert links(tree, "links", "make") == (
+        f"install: note: cannot make links in {local}: "
+        f"start the commands as {tree}/.venv/bin/futebus, and read man -l {tree}/man/futebus.1\n"
+    )
+
+
+def test_root_is_told_of_a_python_that_only_root_reaches(tree: Path) -> None:
+    private = tree.parent / "private"
+    private.mkdir(0o700)
+    (private / "python").symlink_to("/bin/true")
+    (tree / ".venv" / "bin" / "python").symlink_to(private / "python")
+    script = f"mount -t tmpfs none /usr/local; {tree}/scripts/links make"
+    said = run("unshare", "--mount", "sh", "-ec", script).stderr
+    assert f"note: only root can run them: others cannot reach {tree}/.venv/bin/python, or what it leads to" in said
+    assert "PYTHON=/usr/bin/python3 scripts/install" in said
+    private.chmod(0o755)
+    assert "only root" not in run("unshare", "--mount", "sh", "-ec", script).stderr
+
+
+# ---------------------------------------------------------------------------------------------- what they are asked
+
+
+@pytest.mark.parametrize("script", ["install", "run", "test", "check", "bench", "torture", "uninstall"])
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_needs_no_environment_and_makes_none(place: Path, script: str, option: str) -> None:
+    for name in ("scripts", "bench", "tests", "futebus", "pyproject.toml"):
+        (place / name).symlink_to(TREE / name)
+    (place / "scripts").unlink()
+    shutil.copytree(TREE / "scripts", place / "scripts")
+    done = run(place / "scripts" / script, option, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    assert f"usage: scripts/{script}" in done.stdout + done.stderr
+    assert not (place / ".venv").exists()
+
+
+def test_check_takes_no_arguments() -> None:
+    done = run(TREE / "scripts" / "check", "--hlep")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "check: it takes no arguments, and not '--hlep'\n")
+
+
+# ---------------------------------------------------------------------------------------------- scripts/run
+
+OWN = "; a directory of your own will do: scripts/run ~/bus"
+
+
+def run_script(tree: Path, mountpoint: Path, **user: Any) -> "subprocess.CompletedProcess[str]":
+    """Runs scripts/run of a tree in which everything is ready, and `futebus` says what it was given."""
+    for name, does in (("scripts/install", 'echo "$@"'), (".venv/bin/futebus", 'echo "$@"')):
+        (tree / name).write_text(f"#!/bin/sh\n{does}\n")
+    return run(tree / "scripts" / "run", mountpoint, env={"PATH": f"{tree.parent}/bin", "HOME": "/"}, **user)
+
+
+@pytest.fixture
+def no_sudo(place: Path) -> None:
+    """A PATH with what scripts need, and without sudo."""
+    (place / "bin").mkdir()
+    for directory in ("/usr/bin", "/bin"):
+        for tool in Path(directory).iterdir():
+            if tool.name not in {"sudo"} and not (place / "bin" / tool.name).exists():
+                (place / "bin" / tool.name).symlink_to(tool)
+
+
+@pytest.mark.usefixtures("no_sudo")
+def test_run_installs_what_the_gateways_and_the_views_need(tree: Path) -> None:
+    done = run_script(tree, tree.parent / "home" / "bus", **NOBODY)
+    assert done.stdout.startswith(f"gateways view\n{tree.parent}/home/bus\n"), done.stderr
+
+
+@pytest.mark.usefixtures("no_sudo")
+@pytest.mark.parametrize(("user", "mode"), [({}, 0o555), (NOBODY, 0o755)])
+def test_where_no_bus_is_root_lets_nobody_write(tree: Path, user: dict[str, Any], mode: int) -> None:
+    """Others need a directory that they may write to: fusermount3 wants it."""
+    mountpoint = tree.parent / "home" / "a" / "bus"
+    assert run_script(tree, mountpoint, **user).returncode == 0
+    assert stat.S_IMODE(mountpoint.stat().st_mode) == mode
+    assert stat.S_IMODE(mountpoint.parent.stat().st_mode) == 0o755
+    mountpoint.chmod(0o700)
+    assert run_script(tree, mountpoint, **user).returncode == 0
+    assert stat.S_IMODE(mountpoint.stat().st_mode) == 0o700, "what is there stays as it is"
+
+
+@pytest.mark.usefixtures("no_sudo")
+def test_a_mount_point_that_cannot_be_made(tree: Path) -> None:
+    """It is told before set-up, which takes its time."""
+    done = run_script(tree, Path("/nobodys/bus"), **NOBODY)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"run: cannot make /nobodys/bus: Permission denied{OWN}\n")
+    done = run_script(tree, Path("/dev/null/bus"))
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "run: cannot make /dev/null/bus: Not a directory\n")
+    done = run_script(tree, Path("/dev/null"))
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "run: /dev/null is no directory\n")
+
+
+@pytest.mark.usefixtures("no_sudo")
+def test_run_on_a_bus_that_hangs(tree: Path, bus: Mount) -> None:
+    with hanging(bus):
+        done = run_script(tree, bus.path)
+    words = f"run: {bus.path}: what is mounted there does not answer; end its daemon, or unmount it (umount -l)\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", words)
+
+
+@pytest.mark.usefixtures("no_sudo")
+def test_a_mount_point_of_somebody_else(tree: Path) -> None:
+    done = run_script(tree, Path("/mnt"), **NOBODY)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        1,
+        "",
+        f"run: cannot mount on /mnt: it is not yours to write to{OWN}\n",
+    )
+
+
+@pytest.mark.usefixtures("no_sudo")
+def test_a_mount_point_of_a_dead_bus_is_taken(tree: Path, bus: Mount) -> None:
+    bus.daemon.kill()
+    bus.daemon.wait()
+    bus.was_killed = True
+    assert run_script(tree, bus.path).returncode == 0
+
+
+@pytest.mark.usefixtures("no_sudo")
+def test_what_run_prints_is_for_where_a_link_leads(tree: Path) -> None:
+    """fusermount3(1) unmounts nothing by the name of a link."""
+    (tree.parent / "home" / "real").mkdir()
+    (tree.parent / "home" / "link").symlink_to("real")
+    done = run_script(tree, tree.parent / "home" / "link")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"It ends with: fusermount3 -u {tree.parent}/home/real\n")

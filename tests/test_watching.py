@@ -24,6 +24,7 @@ from .helpers.watching import (
     links_of,
     relatives,
     stat_of,
+    waits_for_disk,
 )
 
 QUEUE_BEHIND = "{ (for n in 1 2 3; do echo one; done) & (for n in 1 2 3; do echo two; done) & wait; } >> %s"
@@ -51,7 +52,10 @@ def test_who_is_stuck_is_found_with_the_stacks_of_all(mounting: Mounting, start:
         look_again()
         while states(writers.pid).replace("Z", ""):  # who has been let go
             assert os.read(master, 100) in (b"one\n", b"two\n")
-            until(lambda: bus.clients("U_jobs", role="master")[0]["RLIST"] != "0" or not states(writers.pid).strip("Z"), "more")
+            until(
+                lambda: bus.clients("U_jobs", role="master")[0]["rlist_messages"] or not states(writers.pid).strip("Z"),
+                "more",
+            )
     assert writers.wait(DEADLINE) == 0
     [report] = found
     assert report.startswith("stuck in state D inside FUSE: 1, ")
@@ -192,6 +196,23 @@ def test_which_stacks_are_inside_fuse() -> None:
     assert not inside_fuse(["fuse_dev_do_read", "fuse_dev_read", "vfs_read"]), "the daemon's side"
     assert not inside_fuse(["ext4_file_write_iter", "vfs_write"])
     assert not inside_fuse([])
+
+
+def test_which_stacks_wait_for_a_disk() -> None:
+    fault = ["__get_user_pages", "iov_iter_extract_pages", "fuse_direct_io", "fuse_file_read_iter", "do_readv"]
+    slow = [
+        "__folio_lock",
+        "block_page_mkwrite",
+        "ext4_page_mkwrite",
+        "do_wp_page",
+        "__handle_mm_fault",
+        "handle_mm_fault",
+        *fault,
+    ]
+    assert inside_fuse(slow)
+    assert waits_for_disk(slow)
+    assert not waits_for_disk(["__folio_lock", "fuse_page_mkwrite", "ext4_x", "handle_mm_fault", *fault])
+    assert not waits_for_disk(["request_wait_answer", "fuse_direct_io", "ext4_x"])
 
 
 def test_the_watch_never_asks_what_may_wait() -> None:

@@ -122,6 +122,9 @@ class Archive:
         ArchiveError: there is something wrong with it.
     """
 
+    columns: tuple[str, ...] = ("value", "offset", "timestamp", "address")
+    """Of a line, beside its channel."""
+
     def __init__(self, spark: SparkSession, root: str, spool_of: Callable[[str], Path]) -> None:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         self.storage = Storage(spark, root)
@@ -170,7 +173,7 @@ class Archive:
         """Archives the lines of a batch, but for those that are archived already.
 
         Args:
-            lines: channel, value, offset, timestamp, address. Of each channel, lines without gaps.
+            lines: channel, and `columns`. Of each channel, lines without gaps.
 
         Returns:
             How many lines were new.
@@ -182,10 +185,7 @@ class Archive:
         new = self._left_out(lines) if self._is_new else lines
         moment = F.col("timestamp")
         new.select(
-            "value",
-            "offset",
-            "timestamp",
-            "address",
+            *self.columns,
             "channel",
             F.to_date(moment).alias("date"),
             F.lpad(F.hour(moment).cast("string"), 2, "0").alias("hour"),

@@ -36,6 +36,8 @@ class Compaction:
         most_files: how many small files an hour may have.
         file_bytes: how large a file should get. Files of half the size are not small.
         is_binary: whether values are bytes.
+        columns: of a line, as Spark writes them, with `{}` for what values are.
+        order: by which of them lines are put in order.
         can_exchange: whether to try to exchange directories.
     """
 
@@ -47,11 +49,14 @@ class Compaction:
         most_files: int,
         file_bytes: int,
         is_binary: bool = False,
+        columns: str = SCHEMA,
+        order: tuple[str, ...] = ("offset",),
         can_exchange: bool = True,
     ) -> None:
         self._spark, self._archive, self._storage = spark, archive, archive.storage
         self._most_files, self._file_bytes, self._can_exchange = most_files, file_bytes, can_exchange
-        self._schema = SCHEMA.format("BINARY" if is_binary else "STRING")
+        self._order = order
+        self._schema = columns.format("BINARY" if is_binary else "STRING")
         for file in self._storage.files(SWAPS, is_deep=True):
             if file.name.endswith(f"/{SWAP}"):
                 self._finish(file.name)
@@ -98,8 +103,8 @@ class Compaction:
         read = self._spark.read.schema(self._schema)
         old = read.parquet(*[self._storage.uri(file.name) for file in files])
         count = -(-sum(file.size for file in files) // self._file_bytes)
-        parts = old.coalesce(1) if count == 1 else old.repartitionByRange(count, "offset")
-        parts.sortWithinPartitions("offset").write.parquet(self._storage.uri(staging))
+        parts = old.coalesce(1) if count == 1 else old.repartitionByRange(count, *self._order)
+        parts.sortWithinPartitions(*self._order).write.parquet(self._storage.uri(staging))
         lines, found = old.count(), read.parquet(self._storage.uri(staging)).count()
         if lines != found:
             raise ArchiveError(f"{self._storage}: compaction made {found} lines of {lines}")

@@ -14,8 +14,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from ..nats.errors import NatsError
 from ..recorder.channel import ChannelError
 from ..spark.options import QueryError
+from ..spark.remote import Place
 from ..spool import SpoolError
 from .archive import SETTINGS
 from .storage import ArchiveError
@@ -26,7 +28,7 @@ STOP_SECONDS = 3.0
 ANY = "(?s).*"
 """The pattern that all names match."""
 
-FAILURES = (ArchiveError, QueryError, SpoolError, ChannelError, PySparkException, Py4JError, OSError)
+FAILURES = (ArchiveError, QueryError, NatsError, SpoolError, ChannelError, PySparkException, Py4JError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,10 @@ class Order:
     errors: str
     master: str
     conf: tuple[tuple[str, str], ...]
+    stream: Place | None = None
+    """The stream of NATS that is archived, rather than channels."""
+    stream_options: tuple[tuple[str, str], ...] = ()
+    """Where it is and who one is there, in the words of the format's options."""
 
     @property
     def is_local(self) -> bool:
@@ -121,7 +127,7 @@ def session(order: Order, log: Path) -> SparkSession:
 
 _OURS = re.compile(
     r"(?:(?:Query|Option|Spool|Archive|Storage|Sink)Error"
-    r"|LinesRemoved|LinesGone|LinesDamaged|ForeignSpool|NotASpool|InvalidLine): (.+)"
+    r"|ServersAway|LinesRemoved|LinesGone|LinesDamaged|ForeignSpool|NotASpool|InvalidLine): (.+)"
 )
 
 

@@ -28,8 +28,9 @@ from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ..core.kinds import has_master
-from ..core.text import counted
+from ..core.text import counted, progress
 from ..host.mounted import is_bus
+from ..host.terminal import Terminal
 from ..spark.format import named
 from ..spark.source.channels import Found, LeftOut
 from ..spark.source.drains import DrainThread, empty
@@ -42,7 +43,6 @@ from .names import fitting, unfit
 from .order import ANY, FAILURES, LOG, STOP_SECONDS, Order, session
 from .place import check_master
 from .storage import ArchiveError
-from .terminal import Terminal
 
 TICK_SECONDS = 0.5
 LOOK_SECONDS = 1.0
@@ -65,6 +65,9 @@ class Archiving:
         terminal: is told how it goes.
     """
 
+    _unit = "line"
+    """What is counted that is not in the archive."""
+
     def __init__(self, order: Order, terminal: Terminal) -> None:
         self._order, self._terminal = order, terminal
         self._stopping = threading.Event()
@@ -76,6 +79,8 @@ class Archiving:
         self._safe: dict[str, Position] = {}
         self._archived = self._files = 0
         self._rates: deque[tuple[float, int]] = deque()
+        self._began = math.inf
+        """When the first batch was asked for."""
         self._has_added = False
         self._left_out = LeftOut(terminal.say)
         self._found = (
@@ -138,9 +143,10 @@ class Archiving:
             return
         hidden = Path(self._order.root) / HIDDEN
         try:
-            hidden.mkdir(parents=True, exist_ok=True)
-        except NotADirectoryError:
-            raise ArchiveError(f"{self._order.root} is no directory") from None
+            _make(hidden.parent)
+            hidden.mkdir(exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ArchiveError(f"{error.filename} is no directory") from None
         with (hidden / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,7 +158,7 @@ class Archiving:
 
     def _check_spools(self) -> None:
         if not self._order.is_external:
-            self._order.spools.mkdir(parents=True, exist_ok=True)
+            _make(self._order.spools)
         else:
             for channel in self._order.channels:
                 directory = self._order.spool_of(channel.name)
@@ -187,7 +193,10 @@ class Archiving:
             if is_mastered and order.is_slave and not channel.exists():
                 raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
             drained = DrainThread(channel, order.spool_of(channel.name), is_mastered and not order.is_slave, self._news)
+            is_missing = not is_mastered and not channel.exists()
             drained.start()
+            if is_missing and not self._terminal.is_quiet:
+                self._terminal.say(f"{channel} did not exist and has been created")
             self._drained[channel.name] = drained
 
     def _take(self, name: str) -> DrainThread:
@@ -241,18 +250,13 @@ class Archiving:
         order = self._order
         if order.stats is not None and (wrong := figures.check_regex(spark, order.errors)):
             raise ArchiveError(f"--errors {order.errors} is no regular expression of Java: {wrong}")
-        self._archive = Archive(spark, order.root, order.spool_of)
-        self._compaction = Compaction(
-            spark, self._archive, most_files=order.most_files, file_bytes=order.file_bytes, is_binary=order.is_binary
-        )
-        schema = f"channel STRING, {SCHEMA.format('BINARY' if order.is_binary else 'STRING')}"
+        self._open(spark)
 
         def archive() -> StreamingQuery:
             with self._busy:
                 self._archive.reopen()
                 self._has_added = False
-            lines = self._read(spark, schema, "earliest", order.batch_bytes).where(fitting())
-            return self._write(lines, "archive", order.every, self._add)
+            return self._write(self._lines(spark), "archive", order.every, self._add)
 
         self._queries["archive"] = KeptQuery("archive", archive, self._terminal.say)
         if order.stats is None:
@@ -269,6 +273,18 @@ class Archiving:
 
         self._queries["stats"] = KeptQuery("stats", stats, self._terminal.say)
 
+    def _open(self, spark: SparkSession) -> None:
+        order = self._order
+        self._archive = Archive(spark, order.root, order.spool_of)
+        self._compaction = Compaction(
+            spark, self._archive, most_files=order.most_files, file_bytes=order.file_bytes, is_binary=order.is_binary
+        )
+
+    def _lines(self, spark: SparkSession) -> DataFrame:
+        """The stream of what is to be archived."""
+        schema = f"channel STRING, {SCHEMA.format('BINARY' if self._order.is_binary else 'STRING')}"
+        return self._read(spark, schema, "earliest", self._order.batch_bytes).where(fitting())
+
     def _read(self, spark: SparkSession, schema: str, begin: str, most_bytes: int | None = None) -> DataFrame:
         order = self._order
         options = {
@@ -284,6 +300,9 @@ class Archiving:
             options["subscribe"] = ",".join(map(str, order.channels))
         if most_bytes is not None:
             options["maxBytesPerTrigger"] = str(most_bytes)
+        return self._load(spark, schema, options)
+
+    def _load(self, spark: SparkSession, schema: str, options: dict[str, str]) -> DataFrame:
         source = named(f"futebus_archive_{next(self._sources)}")
         spark.dataSource.register(source)
         return spark.readStream.format(source.name()).schema(schema).options(**options).load()
@@ -296,6 +315,7 @@ class Archiving:
         return writer.trigger(processingTime=f"{every:g} seconds").start()
 
     def _add(self, lines: DataFrame, batch: int) -> None:
+        self._began = min(self._began, time.monotonic())
         with self._busy:
             if self._stopping.is_set():
                 raise ArchiveError("stopping")
@@ -336,9 +356,13 @@ class Archiving:
             self._stopping.wait(COMPACTION_SECONDS)
 
     def _compact_due(self) -> None:
-        for hour in self._compaction.due(datetime.now(UTC)):
+        hours = self._compaction.due(datetime.now(UTC))
+        begin = time.monotonic()
+        for number, hour in enumerate(hours):
             if self._stopping.is_set():
                 return
+            if self._order.is_once:
+                self._terminal.status(f"compacting: {progress(number, len(hours), time.monotonic() - begin, 'hour')}")
             self._files -= self._compaction.compact(hour)
 
     def _words(self) -> str:
@@ -348,7 +372,12 @@ class Archiving:
             self._rates.popleft()
         then, count = self._rates[0]
         rate = (self._archived - count) / (now - then) if now > then else 0
-        archived, behind = counted(self._archived, "line", ","), counted(self._behind(), "line", ",")
+        left = self._behind()
+        if self._order.is_once and self._archived and self._unit == "line":
+            # From when the first lines came: before, Spark started.
+            words = progress(self._archived, self._archived + left, now - self._began, "line")
+            return f"{words}, {counted(self._files, 'file', ',')}"
+        archived, behind = counted(self._archived, "line", ","), counted(left, self._unit, ",")
         return f"{archived} archived, {rate:,.0f}/s, {behind} behind, {counted(self._files, 'file', ',')}"
 
     def _behind(self) -> int:
@@ -376,13 +405,26 @@ class Archiving:
             with contextlib.suppress(*FAILURES):
                 query.stop()
         if self._queries:
-            left = counted(self._behind(), "line", ",")
-            words = f"{counted(self._archived, 'line', ',')} archived, {counted(self._files, 'file', ',')}, {left} left"
+            archived = counted(self._archived, "line", ",")
+            words = f"{archived} archived, {counted(self._files, 'file', ',')}, {counted(self._behind(), self._unit, ',')} left"
             self._terminal.status(words, is_last=True)
         with contextlib.suppress(*FAILURES):
             spark.stop()
         self._terminal.is_closed = False
         giving_up.cancel()
+
+
+def _make(directory: Path) -> None:
+    """Makes a directory if it is not there; not the one above it: if that is missing it is a slip, or a disk that is not mounted.
+
+    Raises:
+        ArchiveError: there is none above it.
+        OSError: it cannot be made.
+    """
+    try:
+        directory.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise ArchiveError(f"{directory.parent} does not exist") from None
 
 
 def _begins(query: StreamingQuery | None) -> dict[str, int]:

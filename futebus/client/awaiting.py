@@ -86,6 +86,7 @@ class _Awaiting(Endpoint[Item]):
             ClientError: as for `Endpoint.open_nowait`.
         """
         await self._waiter.checkpoint()
+        self._left = False
         await self._open(self.way.wait)
 
     async def _open(self, wait: float) -> None:

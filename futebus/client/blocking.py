@@ -1,201 +1,19 @@
-"""Channels for programs that wait in the call: the plain way.
+"""Channels for programs that wait in the call: the plain way. How they wait is in `waiting`."""
 
-The one rule: without a timeout, a call is the system call alone. With one it asks first, with poll(2), which costs two more.
-"""
-
-import contextlib
-import errno
-import itertools
 import os
-import select
-import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Generic, Self, TypedDict, Unpack, overload
+from typing import Generic, TypedDict, Unpack, overload
 
-from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Way, begin_of_line, way_to
-from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, TimedOut
-from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, texts
+from .channel import Way, way_to
+from .errors import NoBus, NoClient
+from .messages import Event, Text, What, address_of, addressed, encoded, events, joined, like, texts
+from .waiting import Waiting
 
 Path = str | os.PathLike[str]
 
-LONGEST = 1e6
-"""Seconds that a system call can be asked to wait, and more than anybody does."""
 
-
-class _Waiting(Endpoint[Item]):
-    """A channel whose calls wait. It is opened when it is made."""
-
-    def __init__(self, way: Way, cut: object) -> None:
-        super().__init__(way, cut, is_blocking=True)  # type: ignore[arg-type]
-        self._hurried = 0
-        """How many calls, of this thread and others, must not wait for ever."""
-        self._hurrying = threading.Lock()
-        self._opening = threading.Lock()
-        """Held by who opens the channel again."""
-        self._open(way.wait)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def _open(self, wait: float) -> None:
-        """Opens the channel, and waits so many seconds for that."""
-        for pause in self.attempts(wait):
-            time.sleep(pause)
-
-    def _open_again(self, joins: int, end: float | None) -> None:
-        """Opens the channel again, unless another thread has done so since.
-
-        Args:
-            joins: how often it had been opened when it was found to be gone.
-            end: until when that may take.
-        """
-        if not self._opening.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
-            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
-        try:
-            if self.joins == joins and not self._left:
-                self._open(float("inf") if end is None else end - time.monotonic())
-        except TRANSIENT as error:
-            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
-        finally:
-            self._opening.release()
-
-    def _poll(self, events: int, end: float | None, what: str) -> None:
-        poller = select.poll()  # select(2) knows no descriptor above 1023
-        poller.register(self.fileno(), events)
-        left = None if end is None else min(max(end - time.monotonic(), 0), LONGEST)
-        if not poller.poll(None if left is None else left * 1000):
-            raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
-
-    @contextlib.contextmanager
-    def _in_a_hurry(self) -> Iterator[None]:
-        """Has calls fail that would wait. Another thread's, that may wait, are made again when they do."""
-        with self._hurrying:
-            os.set_blocking(self.fileno(), False)
-            self._hurried += 1
-        try:
-            yield
-        finally:
-            with self._hurrying:
-                self._hurried -= 1
-                if not self._hurried and self.is_open:
-                    os.set_blocking(self._file, True)
-
-    # ------------------------------------------------------------------------------------------ reading
-
-    def _block(self, end: float | None) -> bytes:
-        """The next lines, as soon as there are some."""
-        while True:
-            joins = self.joins
-            try:
-                if end is None:
-                    return self.read_block_nowait()
-                with self._in_a_hurry():
-                    self._poll(select.POLLIN, end, "nothing has come in time")
-                    return self.read_block_nowait()
-            except BlockingIOError:
-                self._poll(select.POLLIN, end, "nothing has come in time")
-            except (Ended, NoBus):
-                if not self.way.again:
-                    raise
-                self._open_again(joins, end)
-            except ValueError:  # it is not open: another thread opens it, or has tried in vain
-                if not self.way.again or self._left:
-                    raise
-                self._open_again(joins, end)
-
-    def _next(self, timeout: float | None = None) -> Item:
-        for item in self._items:
-            return item
-        end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            self._items = iter(self._cut(self._block(end)))
-            for item in self._items:
-                return item
-
-    def _each(self) -> Iterator[Item]:
-        return itertools.chain.from_iterable(self._runs())
-
-    def _runs(self) -> Iterator[Iterator[Item]]:
-        while True:
-            yield self._items
-            try:
-                self._items = iter(self._cut(self._block(None)))
-            except Ended:
-                return
-            except ValueError:
-                if not self._left:
-                    raise
-                return  # it was closed in the loop, or by another thread
-
-    def read_block(self, timeout: float | None = None) -> bytes:
-        r"""The next whole lines as the bus gives them, addresses included, each with its `\n`; as many as there are.
-
-        Args:
-            timeout: how many seconds to wait; None: for ever.
-
-        Raises:
-            TimedOut: nothing has come.
-            Ended: nothing more will come.
-            NoBus: the bus has gone.
-            ValueError: the channel is not open, or messages that have come before are still to be asked for.
-        """
-        self.check_nothing_pending()
-        return self._block(None if timeout is None else time.monotonic() + timeout)
-
-    # ------------------------------------------------------------------------------------------ sending
-
-    def _send(self, lines: bytes, timeout: float | None) -> int:
-        start = 0
-        if timeout is None and not self._rest and len(lines) <= BLOCK:  # mostly so, and then this is all
-            try:
-                start = os.write(self._file, lines)
-            except OSError:
-                start = 0  # what is wrong, the same call tells once more
-            if start == len(lines):
-                self.accepted = lines.count(b"\n")
-                return self.accepted
-        lines, first = self.begin_sending(lines)
-        end = None if timeout is None else time.monotonic() + timeout
-        try:
-            while start < len(lines):
-                joins = self.joins
-                try:
-                    if end is None:
-                        start = self.send_nowait(lines, start)
-                    else:
-                        with self._in_a_hurry():
-                            start = self.send_nowait(lines, start)
-                except BlockingIOError:
-                    self._poll(select.POLLOUT, end, "the master has had no place for it in time")
-                except (NoBus, NoMaster):
-                    # On another channel, an address is another client's.
-                    if not self.way.again or self._is_addressed or (end is not None and time.monotonic() >= end):
-                        raise
-                    start = max(begin_of_line(lines, start), first)  # what the bus had of a message has gone with it
-                    time.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
-                    self._open_again(joins, end)
-                except ValueError:
-                    if not self.way.again or self._left:
-                        raise
-                    start = max(begin_of_line(lines, start), first)
-                    self._open_again(joins, end)
-        except ClientError as error:
-            if not isinstance(error, TimedOut):  # what the bus had of a message is dropped
-                start = begin_of_line(lines, start)
-            error.accepted = self.end_sending(lines, first, start)
-            raise
-        except BaseException:  # Ctrl-C, for one
-            self.end_sending(lines, first, start)
-            raise
-        return self.end_sending(lines, first, start)
-
-
-class Reader(_Waiting[Text], Generic[Text]):
+class Reader(Waiting[Text], Generic[Text]):
     """Somebody who listens to a channel. Iterating gives the messages, and ends with the channel."""
 
     def read(self, timeout: float | None = None) -> Text:
@@ -215,7 +33,7 @@ class Reader(_Waiting[Text], Generic[Text]):
         return self._each()
 
 
-class Publisher(_Waiting[str]):
+class Publisher(Waiting[str]):
     """Somebody who writes to a channel."""
 
     def __init__(self, way: Way) -> None:
@@ -256,7 +74,7 @@ class Collector(Reader[Text]):
         return self._send(joined(messages), timeout)
 
 
-class Peer(_Waiting[tuple[int, Text]], Generic[Text]):
+class Peer(Waiting[tuple[int, Text]], Generic[Text]):
     """Somebody on an A channel. Iterating gives the senders' IDs and their messages."""
 
     def read(self, timeout: float | None = None) -> tuple[int, Text]:
@@ -280,7 +98,7 @@ class Peer(_Waiting[tuple[int, Text]], Generic[Text]):
         return self._send(joined(messages, address_of(client)), timeout)
 
 
-class Service(_Waiting[Event[Text]], Generic[Text]):
+class Service(Waiting[Event[Text]], Generic[Text]):
     """The master of an S channel. Iterating gives the slaves' IDs and what they say."""
 
     def read(self, timeout: float | None = None) -> tuple[int, Text]:

@@ -22,7 +22,11 @@ from .inquire import inquire
 from .messages import Item
 
 READ_BYTES = 1 << 20
-"""How many bytes one read asks for."""
+"""How many bytes one read asks for, while much is said."""
+
+FEW_BYTES = 64 * 1024
+"""The same, while the read before has brought less than half of that. The memory that is asked for must be made, whatever comes:
+a read of one line takes ten times as long with `READ_BYTES`."""
 
 BLOCK = 128 * 1024
 """Bytes of lines that one write(2) brings. The bus takes a block as one piece of work, and serves others between two. Blocks of
@@ -80,19 +84,20 @@ def way_to(path: str | os.PathLike[str], letters: str, purpose: str) -> Path:
     return found
 
 
-def end_of_block(lines: bytes, start: int) -> int:
+def end_of_block(lines: bytes, start: int, most: int = BLOCK) -> int:
     r"""Where the block of whole lines ends that begins at `start`.
 
     Args:
         lines: whole lines, the last one too ends with `\n`.
         start: the beginning of a line, or within one.
+        most: bytes of a block.
 
     Returns:
-        A line's end at most `BLOCK` bytes on; the end of the first line if that is longer.
+        A line's end at most so many bytes on; the end of the first line if that is longer.
     """
-    if len(lines) - start <= BLOCK:
+    if len(lines) - start <= most:
         return len(lines)
-    return lines.rfind(b"\n", start, start + BLOCK) + 1 or lines.find(b"\n", start + BLOCK) + 1
+    return lines.rfind(b"\n", start, start + most) + 1 or lines.find(b"\n", start + most) + 1
 
 
 def begin_of_line(lines: bytes, start: int) -> int:
@@ -127,8 +132,9 @@ class Endpoint(Generic[Item]):
         self._rest = b""
         """Of a message of which the bus has the beginning: what is sent next must begin with it."""
         self._left = False
-        """Whether it has been closed for good: who opens it again must not."""
+        """Whether its owner has closed it: who opens it again since it has gone must not."""
         self._file = -1
+        self._read_bytes = FEW_BYTES
         self._id = 0
 
     @property
@@ -175,7 +181,10 @@ class Endpoint(Generic[Item]):
             raise not_read(str(self.path), error) from None
 
     def close(self) -> None:
-        """Leaves the channel. What was taken from the bus and not asked for is gone."""
+        """Leaves the channel. What was taken from the bus and not asked for is gone.
+
+        Another thread or task that waits in a call on it gets `ValueError`; where it iterates, that is the end.
+        """
         self._left = True
         self._leave()
         self._items = iter(())
@@ -185,8 +194,11 @@ class Endpoint(Generic[Item]):
         self._beginning = self._rest = b""
         self._id = 0
         if file >= 0:
-            with contextlib.suppress(OSError):  # of a bus that has gone
-                os.close(file)
+            self._close(file)
+
+    def _close(self, file: int) -> None:
+        with contextlib.suppress(OSError):  # of a bus that has gone
+            os.close(file)
 
     def detach(self) -> int:
         """Gives the descriptor away, with which the channel stays open. It is the caller's to close."""
@@ -211,7 +223,6 @@ class Endpoint(Generic[Item]):
         end = time.monotonic() + wait
         pause, longest = RETRY_SECONDS
         said = ""
-        self._left = False
         while True:
             if self._left:
                 raise ValueError(f"{self.path} is not open")  # it was closed meanwhile
@@ -256,7 +267,6 @@ class Endpoint(Generic[Item]):
         except OSError as error:
             raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
         self.joins += 1
-        self._left = False
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -271,7 +281,7 @@ class Endpoint(Generic[Item]):
         """
         while True:
             try:
-                data = os.read(self._file, READ_BYTES)
+                data = os.read(self._file, self._read_bytes)
             except BlockingIOError:
                 raise
             except OSError as error:
@@ -280,6 +290,7 @@ class Endpoint(Generic[Item]):
             if not data:
                 why = "its master has closed it, or the bus is going" if has_master(self.way.name) else "the bus is going"
                 raise Ended(errno.EPIPE, f"{self.path} has ended: {why}")
+            self._read_bytes = READ_BYTES if len(data) > FEW_BYTES // 2 else FEW_BYTES
             if self._beginning:
                 data, self._beginning = self._beginning + data, b""
             if data.endswith(b"\n"):

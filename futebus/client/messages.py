@@ -5,6 +5,7 @@ The one rule: every byte that a message can have comes through unchanged. Texts 
 """
 
 import enum
+import operator
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -69,8 +70,15 @@ def joined(messages: Sequence[str | bytes], address: bytes = b"") -> bytes:
 
 
 def address_of(client: int | None) -> bytes:
-    """The address of a client, of all of them if it is None."""
-    return b"{*}" if client is None else b"{%x}" % client
+    """The address of a client, of all of them if it is None.
+
+    Raises:
+        TypeError: it is no number.
+    """
+    try:
+        return b"{*}" if client is None else b"{%x}" % operator.index(client)
+    except TypeError:
+        raise TypeError(f"the client is a number (int) or None, not {client!r}") from None
 
 
 def like(pattern: Text, data: bytes) -> Text:

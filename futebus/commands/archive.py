@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
@@ -9,10 +10,11 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, checked, fail
+from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing
+from futebus.commands.servers import FILES, add_access
 from futebus.core.quantities import count, seconds, size
 from futebus.host.signals import ending_signals
 
@@ -20,18 +22,25 @@ if TYPE_CHECKING:
     from ..archive.order import Order
 
 DESCRIPTION = """\
-Archives what channels of a futebus say: as Parquet files, by channel, date and hour, each line once, whatever is killed when.
-DIRECTORY is a local directory, or one of a storage that Spark knows (s3a://..., hdfs://...). Goes on until it is ended by Ctrl-C
-or SIGTERM. See futebus-archive(1)."""
+Archives what channels of a futebus say, or what a stream of NATS has of many hosts: as Parquet files, by channel, date and hour,
+each line once, whatever is killed when. An A or B channel is created if it is not there. DIRECTORY is a local directory, or one
+of a storage that Spark knows (s3a://..., hdfs://...). Goes on until it is ended by Ctrl-C or SIGTERM. See futebus-archive(1)."""
 
 EPILOG = """\
-TIME may end in s, m or h; SIZE in K, M, G or T (1024 and its powers).
+TIME may end in s, m, h or d; SIZE in K, M, G or T (1024 and its powers).
 
 examples:
   futebus-archive /mnt/bus/B_log /mnt/bus/U_jobs /srv/archive           two channels
   futebus-archive --pattern 'B_.*' /mnt/bus /srv/archive                all broadcast channels, those of later too
   futebus-archive --stats /mnt/bus/B_stats /mnt/bus/B_log /srv/archive  and figures of every ten seconds
-  futebus-archive --external --spools /var/spool/futebus /srv/archive   what futebus-record has recorded there"""
+  futebus-archive --external --spools /var/spool/futebus /srv/archive   what futebus-record has recorded there
+  futebus-archive nats://nats.example/LINES /srv/archive                a stream, or nats://SERVER/STREAM/SUBJECT"""
+
+MASTERS = r"local(-cluster)?\b.*|yarn|(spark|k8s)://.+"
+"""Where Spark can run. What else is asked for, it answers with a page; what is in brackets behind `local`, in one line."""
+
+STREAMS = ("nats://", "tls://")
+"""What the address of a stream begins with."""
 
 ERRORS = r"(?i)\berror\b|\bfail"
 
@@ -74,19 +83,26 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _master(text: str) -> str:
+    if not re.fullmatch(MASTERS, text, re.DOTALL):
+        raise ValueError(f"{text}: not local, local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT")
+    return text
+
+
 def parser() -> Parser:
     """The command's arguments."""
     made = Parser(
         prog="futebus-archive",
         usage="futebus-archive [OPTION...] CHANNEL... DIRECTORY\n"
         "       futebus-archive [OPTION...] --pattern REGEX BUS DIRECTORY\n"
-        "       futebus-archive [OPTION...] --external --spools SPOOLS [CHANNEL...] DIRECTORY",
+        "       futebus-archive [OPTION...] --external --spools SPOOLS [CHANNEL...] DIRECTORY\n"
+        "       futebus-archive [OPTION...] nats://SERVER/STREAM[/SUBJECT] DIRECTORY",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("paths", metavar="CHANNEL... DIRECTORY", nargs="+", help="channels of a mounted bus; where the archive is")
+    made.add_argument("paths", metavar="CHANNEL... DIRECTORY", nargs="+", help="channels, or a stream; where the archive is")
     made.add_argument("-V", "--version", action="version", version=f"futebus-archive {futebus.__version__}")
     made.add_argument("-q", "--quiet", action="store_true", help="say only what goes wrong")
     made.add_argument("-d", "--debug", action="store_true", help="pass on what Spark logs; tracebacks")
@@ -109,8 +125,9 @@ def parser() -> Parser:
     figures.add_argument("--stats", metavar="CHANNEL", type=Path, help="write figures of each channel to this B channel")
     figures.add_argument("--window", metavar="TIME", type=checked(_window), help="of so much time (10s)")
     figures.add_argument("--errors", metavar="REGEX", help=rf"lines that are errors ({ERRORS})".replace("%", "%%"))
+    add_access(made)
     spark = made.add_argument_group("Spark")
-    spark.add_argument("--master", metavar="URL", default="local[*]", help="where it runs (local[*])")
+    spark.add_argument("--master", metavar="URL", type=checked(_master), default="local[*]", help="where it runs (local[*])")
     spark.add_argument("--conf", metavar="KEY=VALUE", type=checked(_setting), action="append", default=[], help="a setting")
     return made
 
@@ -130,10 +147,12 @@ def main(arguments: list[str] | None = None) -> int:
         import py4j  # noqa: F401
         import pyarrow  # noqa: F401
     except ImportError as error:
-        return fail("futebus-archive", f"Spark is not installed ({error.name} is missing): scripts/install spark")
+        return missing("futebus-archive", f"Spark is not installed ({error.name} is missing)", "spark", "pyspark", "pyarrow")
 
-    from ..archive.terminal import Terminal
+    from ..host.terminal import Terminal
 
+    if given.paths[0].lower().startswith(STREAMS) and importlib.util.find_spec("nats") is None:
+        return missing("futebus-archive", "the module nats is missing", "hosts", "'nats-py[nkeys]'")
     try:
         order = _order(given)
     except _Wrong as error:
@@ -151,7 +170,12 @@ def main(arguments: list[str] | None = None) -> int:
     from ..archive.run import Archiving
 
     terminal = Terminal(command.prog, is_quiet=given.quiet, is_open=given.debug)
-    archiving = Archiving(order, terminal)
+    if order.stream is not None:
+        from ..archive.streams import StreamArchiving
+
+        archiving: Archiving = StreamArchiving(order, terminal)
+    else:
+        archiving = Archiving(order, terminal)
 
     def stop(number: int, frame: FrameType | None) -> None:
         archiving.stop()
@@ -190,12 +214,17 @@ def _order(given: argparse.Namespace) -> "Order":
         root, scheme = root[4:].lstrip(":"), None
         root = "/" + root.lstrip("/")
     if scheme is None:
-        root = os.path.abspath(root)  # noqa: PTH100 (Path.absolute leaves `..`)
+        root = os.path.normpath(_absolute(root))  # (Path.absolute leaves `..`)
         if is_bus(Path(root).parent) or is_bus(Path(root)):
             raise _Wrong(f"{root} is on a bus; the last argument is the directory of the archive")
     bus = pattern = None
     channels: tuple[Path, ...] = ()
-    if given.pattern is not None:
+    stream: dict[str, Any] = {}
+    if any(name.lower().startswith(STREAMS) for name in names):
+        stream = _stream(given, names)
+    elif told := [f"--{option}" for option in ("context", *FILES) if getattr(given, option.replace("-", "_")) is not None]:
+        raise _Wrong(f"{told[0]} is for a stream only, nats://SERVER/STREAM")
+    elif given.pattern is not None:
         pattern = given.pattern
         if len(names) != (0 if given.external else 1):
             raise _Wrong(
@@ -203,13 +232,13 @@ def _order(given: argparse.Namespace) -> "Order":
                 if not given.external
                 else "--external --pattern goes with one directory"
             )
-        bus = Path(names[0]).absolute() if names else None
+        bus = _absolute(names[0]) if names else None
     elif given.external and not names:
         pattern = ANY
     elif not names:
         raise _Wrong("channels and a directory, please, and not one name")
     else:
-        channels = tuple(Path(name).absolute() for name in names)
+        channels = tuple(map(_absolute, names))
         for channel in channels:
             try:
                 check_channel(channel, is_master=False)
@@ -225,18 +254,19 @@ def _order(given: argparse.Namespace) -> "Order":
         raise _Wrong("--external needs --spools")
     if given.external and not given.spools.is_dir():
         raise _Wrong(f"there is no directory {given.spools}; --spools is where the recorders' spools are")
-    if scheme and given.spools is None:
+    if scheme and given.spools is None and not stream:
         raise _Wrong(f"an archive on {scheme[1]} needs --spools, a directory on this host's disk")
-    if given.stats is not None and (given.stats.name[:1] != "B" or given.stats.absolute() in channels):
-        raise _Wrong(f"{given.stats}: --stats wants a B channel" + (" of its own" if given.stats.name[:1] == "B" else ""))
-    if given.stats is not None and not is_bus(given.stats.absolute().parent):
-        raise _Wrong(f"{given.stats}: --stats wants a channel, and no bus is mounted on {given.stats.absolute().parent}")
+    stats = _absolute(given.stats) if given.stats is not None else None
+    if stats is not None and (stats.name[:1] != "B" or stats in channels):
+        raise _Wrong(f"{given.stats}: --stats wants a B channel" + (" of its own" if stats.name[:1] == "B" else ""))
+    if stats is not None and not is_bus(stats.parent):
+        raise _Wrong(f"{given.stats}: --stats wants a channel, and no bus is mounted on {stats.parent}")
     return Order(
         channels=channels,
         bus=bus,
         pattern=pattern,
         root=root,
-        spools=given.spools.absolute() if given.spools else Path(root) / "_futebus" / "spools",
+        spools=_absolute(given.spools) if given.spools else Path(root) / "_futebus" / "spools",
         is_external=given.external,
         is_slave=given.slave,
         every=given.every,
@@ -246,12 +276,39 @@ def _order(given: argparse.Namespace) -> "Order":
         fails_on_loss=given.strict,
         most_files=given.files,
         file_bytes=given.file_bytes,
-        stats=given.stats.absolute() if given.stats else None,
+        stats=stats,
         window=given.window or 10.0,
         errors=ERRORS if given.errors is None else given.errors,
         master=given.master,
         conf=tuple(given.conf),
+        **stream,
     )
+
+
+def _stream(given: argparse.Namespace, names: list[str]) -> dict[str, Any]:
+    """What the arguments say of a stream, as `Order` has it."""
+    from ..spark.options import OptionError
+    from ..spark.remote import read_place
+
+    if len(names) > 1:
+        raise _Wrong("one stream and one directory, please: others, and channels, need archives of their own")
+    for option in ("pattern", "slave", "spools", "external", "stats"):
+        if getattr(given, option):
+            raise _Wrong(f"--{option} is for channels of a bus, and not for a stream")
+    options = {"path": names[0]}
+    for option in ("context", *FILES):
+        if (value := getattr(given, option.replace("-", "_"))) is not None:
+            first, *rest = option.split("-")
+            options["".join((first, *map(str.capitalize, rest)))] = value if option == "context" else str(_absolute(value))
+    try:
+        place = read_place({name.lower(): value for name, value in options.items()})
+    except OptionError as error:
+        raise _Wrong(str(error)) from None
+    return {"stream": place, "stream_options": tuple(options.items())}
+
+
+def _absolute(path: str | Path) -> Path:
+    return absolute("futebus-archive", path)
 
 
 def _has_java() -> bool:

@@ -4,9 +4,14 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
+from ..core.quantities import octal
 from ..core.text import printable
+
+REMOVED = "the working directory, where it begins, has been removed"
+"""What is wrong with a path that is not absolute where there is nothing to begin from."""
 
 OK, FAILED, USAGE = 0, 1, 2
 """Exit statuses: ended as told; something went wrong; wrong arguments."""
@@ -15,15 +20,69 @@ OK, FAILED, USAGE = 0, 1, 2
 class Parser(argparse.ArgumentParser):
     """Complains in one line."""
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Reads the arguments; options may stand anywhere between names.
+
+        Of what is left over options are to blame, if there are any, and not what is beside them.
+        """
+        given, left = self.parse_known_intermixed_args(args, namespace)
+        if left:
+            self.error(f"unrecognized arguments: {' '.join([word for word in left if word.startswith('-')] or left)}")
+        return given
+
     def error(self, message: str) -> NoReturn:
         """Says what is wrong with the arguments, and ends."""
         self.exit(USAGE, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Writes a help, a version or a complaint now. argparse would not mind if that could not be done, and end with 0."""
+        stream = file or sys.stderr
+        try:
+            stream.write(message)
+            stream.flush()
+        except OSError as error:
+            # What is left in the buffer would be written again at the end, and complained of in Python's own words.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+                self.exit(FAILED, f"{self.prog}: standard output: {error.strerror}\n")
 
 
 def fail(command: str, words: str) -> int:
     """Says in one line why a command has failed. Returns its exit status."""
     print(f"{command}: {printable(words)}", file=sys.stderr)
     return FAILED
+
+
+def missing(command: str, what: str, extra: str, *packages: str) -> int:
+    """Says in one line what a command lacks, and how to get it.
+
+    Args:
+        command: what it is called.
+        what: what is missing.
+        extra: under which name scripts/install has it.
+        packages: what pip calls it, for who has installed futebus without its tree.
+
+    Returns:
+        The exit status.
+    """
+    script = Path(__file__).parents[2] / "scripts" / "install"
+    return fail(
+        command,
+        f"{what}: {script} {extra}" if script.exists() else f"{what}: {sys.executable} -m pip install {' '.join(packages)}",
+    )
+
+
+def absolute(command: str, path: str | Path) -> Path:
+    """A path from the root on. Ends the program if it begins in a directory that has been removed.
+
+    Args:
+        command: what the program is called.
+        path: as it was given.
+    """
+    try:
+        return Path(path).absolute()
+    except FileNotFoundError:
+        sys.exit(fail(command, f"{path}: {REMOVED}"))
 
 
 def checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -36,6 +95,15 @@ def checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
+
+
+def permissions(text: str) -> int:
+    """Reads the mode of a channel or a socket.
+
+    Raises:
+        ValueError: they are none.
+    """
+    return octal(text, 0o777)
 
 
 def open_standard() -> None:

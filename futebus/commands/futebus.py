@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("paths", metavar="[SOURCE] MOUNTPOINT", nargs="+", help="the directory; SOURCE is any name, for fstab")
+    made.add_argument("paths", metavar="[SOURCE] MOUNTPOINT", nargs="*", help="the directory; SOURCE is any name, for fstab")
     made.add_argument("-f", "--foreground", action="store_true", help="stay in the foreground, log to stderr")
     made.add_argument("-d", "--debug", action="store_true", help="log what is refused and why")
     made.add_argument("-o", metavar="OPTION[,...]", dest="options", action="append", default=[], help="mount options, see below")
@@ -72,6 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
     open_standard()
     command = parser()
     given = command.parse_args(arguments)
+    if not given.paths:
+        command.error("a mount point, please")
     if len(given.paths) > 2:
         command.error(f"one mount point, please, not {' '.join(given.paths[1:])}")
     if not given.paths[-1]:

@@ -27,6 +27,8 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    # The name of a channel would open it anew, and that is another client.
+    made.add_argument("names", nargs="*", help=argparse.SUPPRESS)
     made.add_argument("-v", "--verbose", action="store_true", help="everything, one NAME=VALUE a line")
     made.add_argument("-V", "--version", action="version", version=f"futebus-id {futebus.__version__}")
     return made
@@ -38,7 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         0, 1 if standard input is no channel, 2 for wrong arguments.
     """
-    given = parser().parse_args(arguments)
+    command = parser()
+    given = command.parse_args(arguments)
+    if given.names:
+        command.error(f"it asks about what is open, and not about a name: exec 3<>{given.names[0]}; futebus-id <&3")
 
     from futebus.client.inquire import inquire
 

@@ -2,15 +2,21 @@
 
 import argparse
 import contextlib
+import importlib.util
+import os
 import signal
+import stat
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, checked, fail
+from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing, permissions
+from futebus.commands.servers import ACCESS, STREAM, add_access, add_stream, gathered, wanted
 from futebus.core.kinds import has_master
-from futebus.core.quantities import UNITS, octal, seconds, size
+from futebus.core.quantities import UNITS, seconds, size
 from futebus.core.text import printable
 
 LEAST_SEGMENT_BYTES = 1 << 20
@@ -31,15 +37,21 @@ an AGE, or a time such as 2026-11-21T12:00 (local time, unless Z or +01:00 follo
 examples:
   futebus-record /mnt/bus/U_jobs jobs                         record, and see that writers lose nothing
   futebus-record --keep-bytes 10G /mnt/bus/B_log log          keep the newest 10 GiB
+  futebus-record --to nats://host/JOBS/jobs /mnt/bus/U_jobs jobs  and have all of it in a stream of NATS
   futebus-record --info jobs                                  a summary
   futebus-record --print jobs --from 10m                      the lines of the last ten minutes
   futebus-record --print jobs --follow | grep error           all of them, and those to come
   futebus-record --print jobs --from -1000 > /mnt/bus/B_again the last thousand, said again"""
 
-RECORDS = ("master", "mode", "spool_mode", "keep_bytes", "keep_age", "segment_bytes", "sync", "quiet")
+PROGRESS_SECONDS = 0.3
+"""How often it is shown how far the lines have come; what is done sooner shows nothing."""
+
+COMMAND = "futebus-record"
+
+RECORDS = ("master", "mode", "spool_mode", "keep_bytes", "keep_age", "segment_bytes", "sync", "quiet", *ACCESS, *STREAM)
 """The options that are for recording only."""
 
-PRINTS = ("begin", "end", "follow")
+PRINTS = ("begin", "follow")
 
 
 def _segment_size(text: str) -> int:
@@ -58,14 +70,10 @@ def _sync(text: str) -> float | None:
         raise ValueError(f"{error}, and not none") from None
 
 
-def _mode(text: str) -> int:
-    return octal(text, 0o777)
-
-
 def _spool_mode(text: str) -> int:
     from futebus.spool.files import check_mode
 
-    mode = _mode(text)
+    mode = permissions(text)
     check_mode(mode)
     return mode
 
@@ -81,14 +89,14 @@ def _place(text: str) -> Any:
             return datetime.timedelta(seconds=seconds(text))
     with contextlib.suppress(ValueError, OverflowError):
         return datetime.datetime.fromisoformat(text).astimezone()
-    raise ValueError(f"not an offset (1234, -100), an age (10m) or a time (2026-11-21T12:00:00): {text!r}")
+    raise ValueError(f"not the number of a line (1234, -100), an age (10m) or a time (2026-11-21T12:00:00): {text!r}")
 
 
 def parser() -> Parser:
     """The command's arguments."""
     made = Parser(
-        prog="futebus-record",
-        usage="futebus-record [OPTION...] CHANNEL SPOOL\n"
+        prog=COMMAND,
+        usage="futebus-record [OPTION...] [--to URL] CHANNEL SPOOL\n"
         "       futebus-record --print SPOOL [--from PLACE] [--to PLACE] [--follow]\n"
         "       futebus-record --info SPOOL",
         description=DESCRIPTION,
@@ -100,11 +108,12 @@ def parser() -> Parser:
     made.add_argument("paths", metavar="CHANNEL SPOOL", nargs="*", type=Path, help="a channel of a mounted bus, and a directory")
     made.add_argument("-V", "--version", action="version", version=f"futebus-record {futebus.__version__}")
     made.add_argument("-q", "--quiet", action="store_true", help="say only what goes wrong in the recorder itself")
+    made.add_argument("--to", metavar="URL", dest="end", help="publish in a stream: nats://SERVER/STREAM/SUBJECT; or see below")
     what = made.add_argument_group("what to record")
     role = what.add_mutually_exclusive_group()
     role.add_argument("--master", action="store_true", dest="master", help="become the master of a U or S channel (the default)")
     role.add_argument("--slave", action="store_false", dest="master", help="listen to what the master of a U or S channel says")
-    what.add_argument("--mode", metavar="OCTAL", type=checked(_mode), help="permissions of a channel that is created")
+    what.add_argument("--mode", metavar="OCTAL", type=checked(permissions), help="permissions of a channel that is created")
     kept = made.add_argument_group("what to keep")
     kept.add_argument("--keep-bytes", metavar="SIZE", type=checked(size), help="at least so many bytes of the newest lines")
     kept.add_argument(
@@ -120,8 +129,9 @@ def parser() -> Parser:
     mode.add_argument("--print", metavar="SPOOL", dest="printed", type=Path, help="print a spool's lines")
     mode.add_argument("--info", metavar="SPOOL", dest="described", type=Path, help="print a summary of a spool")
     shown.add_argument("--from", metavar="PLACE", dest="begin", type=checked(_place), help="begin there")
-    shown.add_argument("--to", metavar="PLACE", dest="end", type=checked(_place), help="end before that")
-    shown.add_argument("-f", "--follow", action="store_true", help="go on and wait for new lines")
+    shown.add_argument("-f", "--follow", action="store_true", help="go on and wait for new lines; --to PLACE: end before that")
+    add_access(made)
+    add_stream(made, "the subject was another spool's, which is lost: go on behind it")
     return made
 
 
@@ -135,7 +145,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = vars(command.parse_args(arguments))
     shows = "printed" in given or "described" in given
     paths = given.get("paths", [])
-    wrong = sorted(set(given) & {*(RECORDS if shows else PRINTS), *(PRINTS if "described" in given else ())})
+    shown = {*PRINTS, "end"} if "described" in given else ()
+    wrong = sorted(set(given) & {*(RECORDS if shows else PRINTS), *shown})
     if wrong:
         what = "does not go with --print or --info" if shows and wrong[0] in RECORDS else "is for --print only"
         command.error(f"{_option(wrong[0])} {what}")
@@ -145,16 +156,48 @@ def main(arguments: list[str] | None = None) -> int:
         command.error(f"a channel and a spool, please, and not {len(paths)} names")
     if "end" in given and "follow" in given:
         command.error("--to and --follow exclude each other")
+    if "end" in given:
+        try:
+            given["end"] = _place(given["end"]) if shows else _stream(given["end"])
+        except ValueError as error:
+            command.error(f"argument --to: {error}")
+    elif wrong := sorted(set(given) & {*ACCESS, *STREAM}):
+        command.error(f"{_option(wrong[0])} is of use with --to only")
 
+    if not shows and "end" in given and importlib.util.find_spec("nats") is None:
+        return missing(COMMAND, "the module nats is missing", "hosts", "'nats-py[nkeys]'")
+
+    from futebus.nats.errors import NatsError
     from futebus.recorder.channel import ChannelError
     from futebus.spool import SpoolError
 
     try:
         return _show(given) if shows else _record(given)
-    except (ChannelError, SpoolError) as error:
-        return fail("futebus-record", str(error))
+    except (ChannelError, NatsError, SpoolError) as error:
+        return fail(COMMAND, str(error))
     except OSError as error:
-        return fail("futebus-record", f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror))
+        return fail(COMMAND, f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror))
+
+
+def _stream(text: str) -> Any:
+    from futebus.nats.address import read_stream
+
+    return read_stream(text, has_subject=True)
+
+
+def _target(given: dict[str, Any]) -> Any:
+    """Where lines are to be published (a `target.Target`).
+
+    Raises:
+        NatsError: what is told of servers and access is of no use.
+    """
+    from futebus.recorder.target import Target
+
+    servers, access = gathered(given)
+    address = given["end"]
+    if not address.servers:
+        address = address._replace(servers=servers)
+    return Target(address, access, wanted(given, address.subject)._replace(is_published=True), "take_over" in given)
 
 
 def _option(name: str) -> str:
@@ -173,8 +216,33 @@ def _show(given: dict[str, Any]) -> int:
         sys.stdout.write(summary(given["described"]))
         sys.stdout.flush()
     else:
-        replay(given["printed"], given.get("begin"), given.get("end"), "follow" in given)
+        follows = "follow" in given
+        with _progress(is_wanted=not follows) as note:
+            replay(given["printed"], given.get("begin"), given.get("end"), follows, note)
     return OK
+
+
+@contextlib.contextmanager
+def _progress(*, is_wanted: bool) -> Iterator[Callable[[int, int], None]]:
+    """Shows on the terminal how far the lines have come, if they go to a file. Behind a pipe there may be less(1)."""
+    from futebus.core.text import progress
+    from futebus.host.terminal import Terminal
+
+    begin = shown = time.monotonic()
+    is_shown = is_wanted and sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    terminal = Terminal(COMMAND, is_quiet=not is_shown)
+
+    def note(done: int, total: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown >= PROGRESS_SECONDS:
+            shown = now
+            terminal.status(progress(done, total, now - begin, "line"))
+
+    try:
+        yield note
+    finally:
+        terminal.clear()
 
 
 def _record(given: dict[str, Any]) -> int:
@@ -185,7 +253,7 @@ def _record(given: dict[str, Any]) -> int:
     from futebus.spool import OWN_MODE
     from futebus.spool.layout import SEGMENT_BYTES
 
-    channel, spool = (path.absolute() for path in given["paths"])
+    channel, spool = (absolute(COMMAND, path) for path in given["paths"])
     check_channel(channel, is_master=False)
     if "master" in given and not has_master(channel.name):
         raise ChannelError(f"{channel}: only U and S channels have a master, and slaves")
@@ -203,6 +271,7 @@ def _record(given: dict[str, Any]) -> int:
         keep_age=given.get("keep_age"),
         sync=given.get("sync", 1.0),
         spool_mode=given.get("spool_mode", OWN_MODE),
+        to=_target(given) if "end" in given else None,
     )
 
     def say(words: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, checked, fail, open_standard
+from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, open_standard
 from futebus.core.quantities import count, seconds, size
 from futebus.host.signals import Endings
 
@@ -28,7 +28,8 @@ futebus-sbus(1)."""
 
 EPILOG = """\
 ADDRESS is a path, /dev/fd/N, /dev/unix/abstract/HEX, or /dev/unix/abstract, for which one is chosen and printed. Short options
-are read as sbusd reads them: -faADDRESS, -cr. SIZE may end in K, M or G, TIME in s, m or h.
+are read as sbusd reads them: -faADDRESS, -cr. SIZE may end in K, M, G or T, TIME in s, m,
+h or d.
 
 examples:
   futebus-sbus                                                in the background, on /run/sbus.socket
@@ -121,7 +122,7 @@ def read(arguments: list[str], name: str) -> argparse.Namespace:
         name: what the command is called.
     """
     command = parser(name)
-    given = command.parse_args(plain(arguments))
+    given: argparse.Namespace = command.parse_args(plain(arguments))
     users = {_user(command, text) for text in given.users}
     given.users = frozenset(users | {os.getuid()} if users else users)
     if given.wait and given.channel is None:
@@ -130,7 +131,7 @@ def read(arguments: list[str], name: str) -> argparse.Namespace:
         from futebus.client.channel import way_to
 
         try:
-            given.channel = way_to(given.channel.absolute(), "B", "--channel")
+            given.channel = way_to(absolute(name, given.channel), "B", "--channel")
         except ValueError as error:
             command.error(str(error))
     return given
@@ -148,6 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     endings = Endings()
     name = "sbusd" if Path(sys.argv[0]).name == "sbusd" else "futebus-sbus"
     given = read(sys.argv[1:] if arguments is None else arguments, name)
+    pidfile = None if given.foreground or given.pidfile == os.devnull else absolute(name, given.pidfile)
 
     from futebus.gateways.sbus.address import Address, BadAddress
 
@@ -167,7 +169,9 @@ def main(arguments: list[str] | None = None) -> int:
         # They can connect from now on, and who waits for that is impatient: the original is as quick as a program in C is.
         _close_standard()
         return _serve(name, given, address, endings, lambda: None)
-    return _in_background(name, given, address, lambda on_ready: _serve(name, given, address, endings, on_ready))
+    return _in_background(
+        name, given, address, pidfile, endings, lambda on_ready: _serve(name, given, address, endings, on_ready)
+    )
 
 
 def _user(command: Parser, text: str) -> int:
@@ -205,18 +209,25 @@ def _close_standard() -> None:
     os.close(null)
 
 
-def _in_background(name: str, given: argparse.Namespace, address: Any, serve: Callable[[Callable[[], object]], int]) -> int:
+def _in_background(
+    name: str,
+    given: argparse.Namespace,
+    address: Any,
+    pidfile: Path | None,
+    endings: Endings,
+    serve: Callable[[Callable[[], object]], int],
+) -> int:
     """Runs `serve` in a child that goes on once it has said that it is ready. Until then its words and its status are ours.
 
     It has no stderr of its own: whoever has started this may wait for the end of that.
     """
-    pidfile = None if given.pidfile == os.devnull else Path(given.pidfile).absolute()
     ready, say_ready = os.pipe()
     words, say = os.pipe()
     child = os.fork()
     if child:
         os.close(say_ready)
         os.close(say)
+        endings.on_first(lambda: _end(child))  # what ends this ends that, until it is ready
         is_ready = bool(os.read(ready, 1))
         os.set_blocking(words, not is_ready)
         with contextlib.suppress(OSError):
@@ -225,7 +236,7 @@ def _in_background(name: str, given: argparse.Namespace, address: Any, serve: Ca
         if is_ready:
             return OK
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        return status if status > 0 else FAILED
+        return status if status > 0 else OK if endings.first else FAILED
     os.close(ready)
     os.close(words)
     os.dup2(say, 2)
@@ -261,6 +272,11 @@ def _in_background(name: str, given: argparse.Namespace, address: Any, serve: Ca
     return status
 
 
+def _end(child: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGTERM)
+
+
 def _pid_in(path: Path) -> int | None:
     """The process ID in a file; None if it is empty.
 
@@ -279,6 +295,22 @@ def _pid_in(path: Path) -> int | None:
     return int(data) if data else None
 
 
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process. One that has ended, and whose parent has not asked how, is none."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    try:
+        # Bytes: a process may be called anything.
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:  # /proc may show everybody only what is his own
+        return True
+    return state not in (b"Z", b"X")
+
+
 def write_pid(path: Path) -> None:
     """Writes the own process ID to a file, which must not be there. One that a process which is gone has left is replaced.
 
@@ -288,10 +320,9 @@ def write_pid(path: Path) -> None:
     with contextlib.suppress(OSError):
         try:
             pid = _pid_in(path)
-            if pid is None:
-                raise ProcessLookupError
-            os.kill(pid, 0)
-        except (ProcessLookupError, OverflowError):
+            if pid is None or not is_alive(pid):
+                path.unlink()
+        except OverflowError:  # no process has such a number
             path.unlink()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import futebus
-from futebus.commands.arguments import Parser, checked, fail, open_standard
-from futebus.core.quantities import count, octal, size
+from futebus.commands.arguments import Parser, absolute, checked, fail, missing, open_standard, permissions
+from futebus.core.quantities import count, size
+from futebus.host.signals import Endings
 
 if TYPE_CHECKING:
     from futebus.gateways.life import Life
@@ -31,10 +32,6 @@ COMMAND = "futebus-tmb"
 
 LEAST_QUEUE = 4096
 """The shortest queue that is worth its name: a few lines."""
-
-
-def _mode(text: str) -> int:
-    return octal(text, 0o777)
 
 
 def _queue(text: str) -> int:
@@ -80,6 +77,11 @@ def address(text: str) -> tuple[str | None, int | None]:
     return (None if host == "*" else host or "127.0.0.1"), int(port) if has_port else None
 
 
+def _port(text: str) -> None:
+    """Refuses an option that others have, and this has not: the port alone would be taken for the channel."""
+    raise ValueError(f"it is --listen that takes the port: -l :{text}")
+
+
 def parser() -> Parser:
     """The command's arguments."""
     made = Parser(
@@ -92,18 +94,28 @@ def parser() -> Parser:
         argument_default=argparse.SUPPRESS,
     )
     made.add_argument("channel", metavar="CHANNEL", type=Path, help="a B channel of a mounted bus; it is created")
-    made.add_argument("-l", "--listen", metavar="ADDRESS:PORT", type=checked(address), help="where to listen (127.0.0.1:4711)")
+    made.add_argument(
+        "-l", "--listen", metavar="ADDRESS:PORT", type=checked(address), help="where to listen (127.0.0.1, 4711 to 4720)"
+    )
+    made.add_argument("-p", "--port", metavar="PORT", type=checked(_port), help=argparse.SUPPRESS)
     made.add_argument("--wait", action="store_true", help="wait for a bus that is not there or has gone")
-    made.add_argument("--mode", metavar="OCTAL", type=checked(_mode), help="permissions of the channel, if it is created")
+    made.add_argument("--mode", metavar="OCTAL", type=checked(permissions), help="permissions of the channel, if it is created")
     made.add_argument("-q", "--quiet", action="store_true", help="say only what goes wrong")
     made.add_argument("-V", "--version", action="version", version=f"{COMMAND} {futebus.__version__}")
     limits = made.add_argument_group("limits")
     limits.add_argument("--max-clients", metavar="COUNT", dest="clients", type=checked(count), help="clients (256)")
     limits.add_argument(
+        "--max-clients-per-address",
+        metavar="COUNT",
+        dest="clients_per_address",
+        type=checked(count),
+        help="clients of one address (64; of this machine, as many as there may be)",
+    )
+    limits.add_argument(
         "--max-subscriptions", metavar="COUNT", dest="subscriptions", type=checked(count), help="subscriptions of a client (64)"
     )
     limits.add_argument("--max-line", metavar="SIZE", dest="line", type=checked(_line), help="length of a client's line (64K)")
-    limits.add_argument("--max-queue", metavar="SIZE", dest="queue", type=checked(_queue), help="what waits for a client (4M)")
+    limits.add_argument("--max-queue", metavar="SIZE", dest="queue", type=checked(_queue), help="bytes that wait for one (4M)")
     tls = made.add_argument_group("TLS")
     tls.add_argument("--tls-cert", metavar="FILE", type=Path, help="speak TLS only, with this certificate (PEM)")
     tls.add_argument("--tls-key", metavar="FILE", type=Path, help="the certificate's key, if it is not in the same file")
@@ -126,12 +138,13 @@ def main(arguments: list[str] | None = None) -> int:
     if name[:1] != "B":
         command.error(f"{given['channel']}: a B channel, please: its name begins with B")
     if importlib.util.find_spec("re2") is None:
-        return fail(COMMAND, "the module re2 is missing: pip install 'futebus[gateways]', or google-re2")
+        return missing(COMMAND, "the module re2 is missing", "gateways", "google-re2")
+    endings = Endings()  # before what takes its time to be imported
     open_standard()
 
     from futebus.gateways.life import GatewayError, Life
 
-    life = Life(COMMAND, is_quiet="quiet" in given)
+    life = Life(COMMAND, is_quiet="quiet" in given, endings=endings)
     try:
         return _serve(given, life)
     except GatewayError as error:
@@ -146,9 +159,9 @@ def _serve(given: dict[str, Any], life: "Life") -> int:
     tls = None
     if "tls_cert" in given:
         tls = context(given["tls_cert"], given.get("tls_key"), given.get("tls_client_ca"))
-    named = ("clients", "subscriptions", "line", "queue")
+    named = ("clients", "clients_per_address", "subscriptions", "line", "queue")
     limits = Limits(**{name: given[name] for name in named if name in given})
-    path = given["channel"].absolute()
+    path = absolute(COMMAND, given["channel"])
 
     async def serve() -> None:
         server = Server(path, life, limits, mode=given.get("mode"), waits="wait" in given)

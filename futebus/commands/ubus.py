@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import Parser, checked, open_standard
-from futebus.core.quantities import count, octal, size
+from futebus.commands.arguments import Parser, absolute, checked, open_standard, permissions
+from futebus.core.quantities import count, size
 from futebus.host.signals import Endings
 
 LEAST_CALL = 256_000
@@ -85,10 +85,6 @@ def _waiting_size(text: str) -> int:
     return length
 
 
-def _mode(text: str) -> int:
-    return octal(text, 0o777)
-
-
 def _line(text: str) -> str:
     if "\n" in text or not text:
         raise ValueError("a line has no newline, and is not empty")
@@ -118,8 +114,9 @@ def _new(name: str, usage: str, description: str, epilog: str = "") -> Parser:
 
 
 def _serves(made: Parser) -> Parser:
-    made.add_argument("--mode", metavar="OCTAL", type=checked(_mode), help="permissions of the socket (600)")
+    made.add_argument("--mode", metavar="OCTAL", type=checked(permissions), help="permissions of the socket (600)")
     made.add_argument("--max-clients", metavar="NUMBER", type=checked(count), help="how many may be connected (1024)")
+    made.add_argument("--max-clients-per-user", metavar="NUMBER", type=checked(count), help="of one user, not root or you (256)")
     made.add_argument("--max-waiting", metavar="SIZE", type=checked(_waiting_size), help="bytes that may wait for a client (4M)")
     return made
 
@@ -154,6 +151,10 @@ def main(arguments: list[str] | None = None) -> int:
     use = words[0] if words and words[0] in known and words[0] else ""
     parser = known[use]
     given = vars(parser.parse_args(words[bool(use) :]))
+    if "--" not in words:
+        _check_first(parser, given.get("names", []), [name for name in known if name])
+    if given.get("name", "").startswith("./"):
+        absolute("futebus-ubus", given["name"])
     endings = Endings()
     open_standard()
 
@@ -165,6 +166,21 @@ def main(arguments: list[str] | None = None) -> int:
     _have_many_files()
     life = Life("futebus-ubus", is_quiet=is_quiet, endings=endings)
     return life.live(lambda: start(life))
+
+
+def _check_first(parser: Parser, names: list[str], uses: list[str]) -> None:
+    """Refuses a first BUS that somebody means for a sub-command: it would be served, and all that follows with it."""
+    # A directory or a kind, which names of sockets have, is more than a slip of the finger.
+    if not names or not names[0].isalpha():
+        return
+    import difflib
+
+    for near in difflib.get_close_matches(names[0], uses, n=1):
+        parser.error(
+            f"did you mean {near}? A BUS that is called {names[0]} is ./{names[0]}, or behind --"
+            if near != names[0]
+            else f"{near} comes first, and options behind it"
+        )
 
 
 Start = Callable[[Any], Awaitable[object]]
@@ -182,7 +198,7 @@ def _expose(parser: Parser, given: dict[str, Any]) -> Start:
         parser.error("--value is for a property only")
     if "empty" in given and kind is not Kind.REST:
         parser.error("--empty is for a rest bus only")
-    channel = given.pop("channel").absolute()
+    channel = absolute("futebus-ubus", given.pop("channel"))
     what = Exposing(channel, given.pop("name"), waits=given.pop("wait", False), **given)
     return lambda life: expose(life, what)
 

@@ -1,8 +1,8 @@
 """What a channel does with a message: the routes of `kinds.ROUTES`, carried out."""
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from . import address
 from .client import Access, Client, Effects, Owner, Token, Write
@@ -28,6 +28,13 @@ class Broadcast:
         """Those who read the channel when it was accepted."""
         self.at = 0
         """Which of them is next."""
+
+
+class Unrecorded(Protocol):
+    """Who makes a record of the bus, and has not come to all clients of the channel yet: see core/stat/taking.py."""
+
+    def keep(self, client: Client) -> None:
+        """A client is about to change."""
 
 
 class Behind(NamedTuple):
@@ -70,11 +77,13 @@ class Channel:
         """The polled slaves that write: who must be told when the master's rlist gets a free place."""
         self.broadcast: Broadcast | None = None
         """What has not reached all of its readers yet."""
-        self.behind: deque[Token] = deque()
+        self.behind: OrderedDict[Token, None] = OrderedDict()
         """Writes that wait for that, in their order. Each is called when it is its turn, and no sooner: to ask all of them each
         time would take the square of their number."""
         self.is_calling = False
         """Whether the first of them is about to have its turn."""
+        self.unrecorded: Unrecorded | None = None
+        """Who must see each client before it changes."""
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
         self.copies = self.dropped = self.lost = 0
         self._last_id = 0
@@ -208,6 +217,10 @@ class Channel:
     def _deliver_to_all(self, readers: Iterable[Client], sender: Client, run: Run, effects: Effects) -> None:
         # Client.deliver, spelled out: with thousands of readers the call costs more than what it does.
         reached = attended = 0
+        if (unrecorded := self.unrecorded) is not None:
+            readers = [*readers]
+            for reader in readers:
+                unrecorded.keep(reader)
         for reader in readers:
             if reader is sender:
                 continue

@@ -159,8 +159,15 @@ class Client:
         """Whether a write of this client can come to wait: a slave's can, for the master."""
         return self.access.writes and self.route.to_master
 
+    def keep(self) -> None:
+        """What is seen of it from outside is about to change: see `Channel.unrecorded`."""
+        unrecorded = self.channel.unrecorded
+        if unrecorded is not None:
+            unrecorded.keep(self)
+
     def deliver(self, run: Run, effects: Effects) -> None:
         """Puts messages into rlist, hands them to reads that wait, and drops the oldest if that is too many."""
+        self.keep()
         calls_for_more = self.mailbox.put(run)
         self.channel.copies += run.messages
         if calls_for_more:
@@ -177,6 +184,7 @@ class Client:
 
     def deliver_control(self, message: bytes, effects: Effects) -> None:
         """Puts a control message into rlist, past flow control."""
+        self.keep()
         was_readable = bool(self.mailbox)
         self.mailbox.put_control(message)
         self.channel.copies += 1
@@ -219,5 +227,6 @@ class Client:
 
     def end_reads(self, effects: Effects) -> None:
         """No message will come any more: reads that wait get end of file."""
+        self.keep()
         effects.finished.extend((waiting.token, b"") for waiting in self.reading)
         self.reading.clear()

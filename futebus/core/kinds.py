@@ -7,6 +7,8 @@ from .errors import NameTooLong, NoChannelType
 from .limits import MAX_NAME
 
 STAT = b"_stat"
+SHOWN = (b"_metrics", STAT, b"_stat.json")
+"""What a bus makes by itself, and nobody else can: see core/stat."""
 
 
 class Kind(NamedTuple):
@@ -91,7 +93,7 @@ def parse_name(name: bytes) -> Name:
 
     Raises:
         NameTooLong: over 255 bytes.
-        NoChannelType: it is the name of no channel, `_stat` included.
+        NoChannelType: it is the name of no channel, those of `SHOWN` included.
     """
     if len(name) > MAX_NAME:
         raise NameTooLong

@@ -57,6 +57,6 @@ def octal(text: str, most: int) -> int:
     Raises:
         ValueError: they are none.
     """
-    if not re.fullmatch(r"[0-7]{3,5}", text, re.ASCII) or int(text, 8) > most:
+    if not re.fullmatch(r"0|[0-7]{3,5}", text, re.ASCII) or int(text, 8) > most:
         raise ValueError(f"not an octal mode such as {'1777' if most > 0o777 else '622'}: {text!r}")
     return int(text, 8)

@@ -1,5 +1,6 @@
 """Names, sizes and times as people read them."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 
@@ -8,7 +9,7 @@ def escape(name: bytes) -> str:
     text = name.decode("utf-8", "surrogateescape")
     if text.isprintable() and "\\" not in text:
         return text
-    return "".join(_escape_character(character) for character in text)
+    return text.translate(_ESCAPES)
 
 
 def printable(text: str) -> str:
@@ -30,6 +31,27 @@ def _escape_character(character: str) -> str:
 
 
 _SHORT = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+class _Escapes(dict[int, str]):
+    """How characters are written, by their numbers, for `str.translate`: what was asked for once need not be worked out again."""
+
+    def __missing__(self, number: int) -> str:
+        written = _escape_character(chr(number))
+        if len(self) < _KEPT:
+            self[number] = written
+        return written
+
+
+_KEPT = 4096
+"""How many characters are remembered."""
+
+_ESCAPES = _Escapes()
+
+
+def clipped(text: str, most: int) -> str:
+    """A text, or its beginning and `…` if it is longer than `most` characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def size(count: int) -> str:
@@ -64,14 +86,35 @@ def duration(nanoseconds: int) -> str:
     return f"{whole // 86400}d{whole // 3600 % 24:02}h"
 
 
-SLICE = 50
+def progress(done: int, total: int, seconds: float, what: str) -> str:
+    """How far long work has come: `[######--------------]  30 %, 30 of 100 lines, 15/s, 5s left`.
+
+    Args:
+        done: how much.
+        total: of how much.
+        seconds: for how long it has been at work.
+        what: one of which there are so many.
+    """
+    part = min(done / total, 1.0) if total > 0 else 1.0
+    rate = done / seconds if seconds > 0 else 0.0
+    filled = int(part * BAR)
+    words = (
+        f"[{'#' * filled}{'-' * (BAR - filled)}] {int(part * 100):3} %, {done:,} of {counted(total, what, ',')}, {rate:,.0f}/s"
+    )
+    return f"{words}, {duration(round(max(total - done, 0) / rate * 1e9))} left" if rate else words
+
+
+BAR = 20
+"""Characters of the bar."""
+
+SLICE = 25
 """How many rows of a table are worked on at a time, at most."""
 
 SLICE_CHARACTERS = 20_000
 """How many characters of a table are written at a time, about. A name may have a thousand."""
 
 
-def table(heads: list[str], rows: Iterable[list[str]], right: str) -> Iterator[str]:
+def table(heads: list[str], rows: Iterable[tuple[str, ...]], right: str) -> Iterator[str]:
     """Aligned columns, one line a row, two spaces between.
 
     A long table takes a while, so it comes in pieces, some of them empty: between two a caller can do something else.
@@ -81,22 +124,26 @@ def table(heads: list[str], rows: Iterable[list[str]], right: str) -> Iterator[s
         rows: the cells.
         right: see `heads`.
     """
-    lines = [heads]
+    # Tuples: of those that hold nothing but texts, the garbage collection lets go when it has seen them once.
+    lines = deque([tuple(heads)])
     widths = [len(head) for head in heads]
-    measured = 0
+    new: list[tuple[str, ...]] = []
 
     def measure() -> list[int]:
-        columns = zip(*lines[measured:], strict=True)
-        return [max(width, *map(len, column)) for width, column in zip(widths, columns, strict=True)]
+        return [max(width, *map(len, column)) for width, column in zip(widths, zip(*new, strict=True), strict=True)]
 
     for row in rows:
-        lines.append(row)
-        if len(lines) % SLICE == 0:
-            widths, measured = measure(), len(lines)
+        new.append(row)
+        if len(new) == SLICE:
+            widths = measure()
+            lines.extend(new)
+            new.clear()
             yield ""
-    if measured < len(lines):
+    if new:
         widths = measure()
+        lines.extend(new)
     slice_ = max(1, min(SLICE, SLICE_CHARACTERS // sum(widths)))
     form = "  ".join(f"{{:{'>' if head in right.split() else '<'}{width}}}" for head, width in zip(heads, widths, strict=True))
-    for begin in range(0, len(lines), slice_):
-        yield "".join(form.format(*line).rstrip() + "\n" for line in lines[begin : begin + slice_])
+    # What is written is let go at once: in the end, that of thousands would take too long.
+    while lines:
+        yield "".join(form.format(*lines.popleft()).rstrip() + "\n" for _ in range(min(slice_, len(lines))))

@@ -77,10 +77,10 @@ class Attributes:
         except OSError:
             return False
 
-    def of_stat(self) -> EntryAttributes:
-        """Those of `_stat`."""
+    def of_stat(self, file: StatFile) -> EntryAttributes:
+        """Those of `_stat` or its like."""
         entry = EntryAttributes()
-        entry.st_ino = nodes.STAT
+        entry.st_ino = file.number
         entry.st_mode = _STAT_MODE
         entry.st_uid, entry.st_gid = self._root.uid, self._root.gid
         # Of the bus: were it the time of each look, tar(1) would always find that the file has changed while it was read.
@@ -92,7 +92,7 @@ class Attributes:
         """Those of a channel or `_stat`."""
         channel = node.file
         if isinstance(channel, StatFile):
-            return self.of_stat()
+            return self.of_stat(channel)
         entry = EntryAttributes()
         entry.st_ino = channel.number
         entry.st_blksize = BULK_BLOCK if node.bulk else BLOCK

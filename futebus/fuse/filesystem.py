@@ -9,7 +9,7 @@ import os
 import select
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Never
@@ -33,6 +33,7 @@ from pyfuse3 import (
 
 from futebus.core import kinds
 from futebus.core.bus import Bus
+from futebus.core.channel import Channel
 from futebus.core.client import Access, Client, Effects
 from futebus.core.errors import BusError, Forbidden, NobodyReads, NoSuchName, TooManyForUser
 from futebus.core.kinds import Role
@@ -43,23 +44,19 @@ from . import _hooks, nodes
 from .answers import answered, described
 from .attributes import BLOCK, Attributes, Root
 from .callers import may_open, owner
+from .listings import FIRST_FILE, Listings, check_room
 from .nodes import AlreadyTaken, Node, Nodes, StatFile
 from .turns import Insisted
 from .waiting import Calls, OpenChannel, OpenStat
 
 log = logging.getLogger(__name__)
 
-MAX_STATS_PER_USER = 64
-"""Open `_stat` files of one user other than root: with the most clients that a bus has by default, each holds 3 MB."""
-
-MAX_LISTINGS_PER_USER = 1024
-"""Open directories of one user other than root: with the most channels that a bus has by default, each holds 32 kB."""
+MAX_STATS_PER_USER = 16
+"""Open files of `_stat` and its like of one user other than root. Of a bus with as many clients and channels as it has by
+default, with the longest names, each holds 16 MB, but for those that were opened at the same time, which share it."""
 
 OPEN_BYTES = 8192
 """What an open channel costs, when nothing waits in it; about twice that."""
-
-_FIRST_FILE = 2
-"""The index of `_stat` in a listing: what comes behind it are channels."""
 
 _ACCESS = {
     os.O_RDONLY: Access(True, False),
@@ -80,7 +77,7 @@ class Directory(pyfuse3.Operations):
         uid: its owner.
         gid: its group.
         is_shared: whether other users than its mounter can get in.
-        take_stat: starts to make the text of `_stat` as it is at this moment.
+        take_stat: has the text made of a file that shows the bus, with what `counts` tells.
     """
 
     supports_dot_lookup = False
@@ -96,7 +93,7 @@ class Directory(pyfuse3.Operations):
         uid: int,
         gid: int,
         is_shared: bool,
-        take_stat: Callable[[OpenStat], None],
+        take_stat: Callable[[OpenStat, Callable[[], Mapping[str, int]]], None],
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         super().__init__()
@@ -106,12 +103,8 @@ class Directory(pyfuse3.Operations):
         self._attributes = Attributes(bus, self._root, is_shared=is_shared)
         self._take_stat = take_stat
         self._clock = clock
-        self._listings: dict[int, list[bytes]] = {}
-        self._lister_of: dict[int, int] = {}
-        """Which user has opened the directory."""
-        self._next_listing = 1
+        self._listings = Listings(bus)
         self.nodes = Nodes(_hooks.prune, _hooks.lengthen)
-        self._stat_file = StatFile()
         self._insisted = Insisted()
 
     def described(self, call: str, arguments: Sequence[object]) -> str:
@@ -139,6 +132,8 @@ class Directory(pyfuse3.Operations):
         file = self._root if inode == nodes.ROOT else self.nodes[inode].file
         if isinstance(file, StatFile):
             raise FUSEError(errno.EPERM)
+        if isinstance(file, Channel):
+            self._bus.keep(file)
         # For an open file the kernel may go by an owner whom the channel had when it was opened.
         if ctx.uid not in (0, file.uid):
             # A write of anybody takes these bits away.
@@ -177,8 +172,8 @@ class Directory(pyfuse3.Operations):
             raise FUSEError(errno.ENOTDIR)
         if name in (b".", b".."):
             return self._attributes.of_root()
-        if name.removeprefix(b"+") == kinds.STAT:
-            return self._attributes.of_entry(self.nodes.offer(self._stat_file, bulk=False, thread=ctx.pid, user=ctx.uid))
+        if shown := nodes.STAT_FILES.get(name.removeprefix(b"+")):
+            return self._attributes.of_entry(self.nodes.offer(shown, bulk=False, thread=ctx.pid, user=ctx.uid))
         try:
             channel, bulk = self._bus.look_up(name)
         except NoSuchName as error:  # by far the commonest refusal: not worth a log line
@@ -194,7 +189,7 @@ class Directory(pyfuse3.Operations):
     @answered
     async def unlink(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> None:
         self.nodes.settle(ctx.pid)
-        if name.removeprefix(b"+") == kinds.STAT:
+        if name.removeprefix(b"+") in kinds.SHOWN:
             raise FUSEError(errno.ENXIO)
         channel, _ = self._bus.look_up(name)
         if self._root.mode & stat.S_ISVTX and ctx.uid not in (0, channel.uid, self._root.uid):
@@ -205,33 +200,19 @@ class Directory(pyfuse3.Operations):
 
     @answered
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
-        self._look(self._lister_of.values(), ctx, MAX_LISTINGS_PER_USER, "directories")
-        handle = self._next_listing
-        self._next_listing += 1
-        self._listings[handle] = []
-        self._lister_of[handle] = ctx.uid
-        return handle
-
-    def _look(self, users: Iterable[int], ctx: RequestContext, limit: int, what: str) -> None:
-        """Sees to it that no user but root has too many open of what a user can only look at."""
-        if ctx.uid and sum(user == ctx.uid for user in users) >= limit:
-            raise TooManyForUser(f"the user has {limit} open {what}")
+        return FileHandleT(self._listings.open(ctx.uid))
 
     @answered
     async def readdir(self, fh: FileHandleT, start_id: int, token: ReaddirToken) -> None:
-        if start_id == 0:
-            self._listings[fh] = [b".", b"..", kinds.STAT, *sorted(self._bus.channels)]
-        listing = self._listings[fh]
-        for index in range(start_id, len(listing)):
-            name = listing[index]
+        for index, name in self._listings.names(fh, start_id):
             node = None
-            if index < _FIRST_FILE:
+            if index < FIRST_FILE:
                 entry = self._attributes.of_root()
             else:
-                file = self._stat_file if index == _FIRST_FILE else self._bus.channels.get(name)
+                file = nodes.STAT_FILES.get(name) or self._bus.channels.get(name)
                 if file is None:
                     continue
-                node = self.nodes.offer(file, bulk=False, thread=None, user=self._lister_of[fh])
+                node = self.nodes.offer(file, bulk=False, thread=None, user=self._listings.user(fh))
                 entry = self._attributes.of_entry(node)
             if not pyfuse3.readdir_reply(token, name, entry, index + 1):
                 if node is not None:
@@ -240,7 +221,7 @@ class Directory(pyfuse3.Operations):
 
     @answered
     async def releasedir(self, fh: FileHandleT) -> None:
-        del self._listings[fh], self._lister_of[fh]
+        self._listings.close(fh)
 
     # ------------------------------------------------------------------------------------------ open files
 
@@ -250,7 +231,7 @@ class Directory(pyfuse3.Operations):
         node = self.nodes[inode]
         channel = node.file
         if isinstance(channel, StatFile) and access.writes:
-            raise NobodyReads("_stat is read-only")
+            raise NobodyReads(f"{channel.name.decode()} is read-only")
         if not isinstance(channel, StatFile):  # what goes on can be seen all the same
             _check_memory()
             if channel.is_dead and self.nodes.send_back(ctx.pid):
@@ -262,7 +243,7 @@ class Directory(pyfuse3.Operations):
             raise FUSEError(errno.ESTALE) from None
         try:
             if isinstance(channel, StatFile):
-                return self._open_stat(node, ctx)
+                return self._open_stat(channel, node, ctx)
             client, effects = self._bus.open(channel, access, owner(ctx), self._clock(), bulk=node.bulk)
             with self._undoing(client, effects):
                 return _stream(self._calls.add(OpenChannel(client, node.number)))
@@ -281,11 +262,10 @@ class Directory(pyfuse3.Operations):
             raise
         self._calls.settle(effects, client.owner.uid)
 
-    def _open_stat(self, node: Node, ctx: RequestContext) -> FileInfo:
-        self._look((file.uid for file in self._calls.stats), ctx, MAX_STATS_PER_USER, "_stat files")
-        counts = ", ".join(f"{count} {what}" for what, count in self.counts().items())
-        file = OpenStat(f"\ninside: {counts}\n", ctx.uid, node.number)
-        self._take_stat(file)
+    def _open_stat(self, shown: StatFile, node: Node, ctx: RequestContext) -> FileInfo:
+        check_room((file.uid for file in self._calls.stats), ctx.uid, MAX_STATS_PER_USER, "_stat files")
+        file = OpenStat(shown.name, ctx.uid, node.number)
+        self._take_stat(file, self.counts)
         return FileInfo(fh=self._calls.add(file), direct_io=True, keep_cache=False)
 
     def counts(self) -> dict[str, int]:

@@ -285,6 +285,8 @@ class Mounted:
     async def _watch_mount(self) -> None:
         assert self._mount
         await wait_unmounted(self._mount.device)
+        if self._failure:
+            self._failure = "it was unmounted before it could be used"
         log.info("unmounted, shutting down")
         await self._shut_down()
 

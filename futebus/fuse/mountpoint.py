@@ -47,11 +47,16 @@ def prepare(mountpoint: str) -> str:
     Raises:
         MountError: see there.
     """
-    parent, name = os.path.split(os.path.abspath(mountpoint))  # noqa: PTH100 - resolve() would touch the mount itself
-    path = os.path.join(os.path.realpath(parent), name) if name else parent  # noqa: PTH118
-    if (mount := mounted_on(path)) and mount.type.startswith("fuse"):
+    try:
+        parent, name = os.path.split(os.path.abspath(mountpoint))  # noqa: PTH100 - resolve() would touch the mount itself
+    except FileNotFoundError:
+        raise MountError(f"{mountpoint}: the working directory, where it begins, has been removed") from None
+    path = os.path.join(os.path.realpath(parent), name) if name else "/"  # noqa: PTH118
+    if name and (mount := mounted_on(path)) and mount.type.startswith("fuse"):
         _clear(path, mount)
     path = os.path.realpath(path)
+    if path == "/":
+        raise MountError(f"{mountpoint}: this is the root directory, and a bus would hide everything below it")
     if mount := mounted_on(path):
         if mount.type.startswith("fuse"):
             _clear(path, mount)

@@ -18,12 +18,12 @@ import os
 from array import array
 from collections.abc import Callable, Iterator
 
+from futebus.core import kinds
 from futebus.core.channel import Channel
 
 log = logging.getLogger(__name__)
 
 ROOT = 1
-STAT = 2
 _FIRST = 1 << 32
 """Node ids of channels begin here, so that none is ever mistaken for the number of a channel."""
 
@@ -51,11 +51,16 @@ class AlreadyTaken(Exception):
 
 
 class StatFile:
-    """`_stat`, as far as it is like a channel here. Who has it open has an inode of it too, with a size: see `Nodes.open`."""
+    """`_stat` or its like, as far as it is like a channel here. Who has it open has an inode of it too: see `Nodes.open`."""
 
-    name = b"_stat"
-    number = STAT
     is_named = True
+
+    def __init__(self, name: bytes, number: int) -> None:
+        self.name = name
+        self.number = number
+
+
+STAT_FILES = {name: StatFile(name, number) for number, name in enumerate(kinds.SHOWN, ROOT + 1)}
 
 
 class Node:
@@ -112,8 +117,8 @@ class Nodes:
         self._can_prune = True
 
     def __len__(self) -> int:
-        """How many nodes the kernel knows, the directory and `_stat` not among them."""
-        return len(self._nodes) - len(self._of.get(STAT, ()))
+        """How many nodes the kernel knows, the directory, `_stat` and its like not among them."""
+        return len(self._nodes) - sum(len(self._of.get(file.number, ())) for file in STAT_FILES.values())
 
     def file_of(self, number: int) -> Channel | StatFile | None:
         """The channel that a node is of, or `_stat`, if the kernel knows such a node."""

@@ -1,5 +1,6 @@
 """The mount options: ours, FUSE's, and those that fstab lines carry for others."""
 
+import difflib
 import grp
 import os
 import pwd
@@ -26,6 +27,12 @@ _OTHERS = re.compile(
     r"|(no)?relatime|(no)?diratime|(no)?lazytime|(no)?strictatime|(no)?iversion|silent|loud)(=.*)?",
     re.DOTALL,
 )
+
+OWN = ("bulk", "mode", "uid", "gid", "user")
+"""Options of ours that are no limits."""
+
+ALIKE = 0.8
+"""How much like a name another must be to be taken for a slip of it, from 0 to 1."""
 
 _REFUSED = {
     "ro": "a bus cannot be read-only: programs could neither write nor create channels",
@@ -102,7 +109,7 @@ def parse(text: str, source: str | None = None) -> Options:
         elif (name in _FUSE_FLAGS and not equals) or (name in _FUSE_VALUES and value):
             passed[name] = _for_libfuse(name, value) if equals else name
         else:
-            raise BadOption(f"unknown option {option!r}" if option else "an empty option")
+            raise BadOption(_unknown(option, limit_names) if option else "an empty option")
     passed.pop("nonempty", None)  # FUSE 2's; FUSE 3 always mounts so
     try:
         checked = Limits(**limits)
@@ -119,6 +126,12 @@ def parse(text: str, source: str | None = None) -> Options:
         has_unmounter=is_automatic or user is not None,
         **own,  # type: ignore[arg-type]
     )
+
+
+def _unknown(option: str, limit_names: set[str]) -> str:
+    known = {*limit_names, *OWN, *_FUSE_FLAGS, *_FUSE_VALUES}
+    meant = difflib.get_close_matches(option.partition("=")[0], sorted(known), 1, ALIKE)
+    return f"unknown option {option!r}{f': is {meant[0]} meant?' if meant else ''} (see futebus --help)"
 
 
 def _for_libfuse(name: str, value: str) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 
 import pyfuse3
 
-from futebus.core import inquiry
+from futebus.core import inquiry, kinds
 from futebus.core.bus import Bus
 from futebus.core.channel import Behind, Broadcast, Channel
 from futebus.core.client import Client, Effects, Token
@@ -66,32 +66,36 @@ class OpenChannel:
 
 
 class OpenStat:
-    """One open `_stat`: its text comes a moment after the snapshot was taken.
+    """One open `_stat` or its like: its text comes a moment after it was opened.
 
     Args:
-        tail: what to put behind that text.
+        name: which of them.
         uid: who opens it.
         node: by which node.
     """
 
-    __slots__ = ("_tail", "_text", "_waiting", "node", "on_close", "uid")
+    __slots__ = ("__weakref__", "_has_failed", "_text", "_waiting", "name", "node", "on_close", "uid")
 
-    def __init__(self, tail: str, uid: int, node: int) -> None:
+    def __init__(self, name: bytes, uid: int, node: int) -> None:
+        self.name = name
         self.uid = uid
         """Who has opened it."""
         self.node = node
-        self.on_close: Callable[[], object] = lambda: None
-        """Called when it is closed: nobody wants its text any more."""
-        self._tail = tail.encode()
-        self._text: bytes | None = None
+        self.on_close: Callable[[OpenStat], object] = lambda file: None
+        """Called with it when it is closed: nobody wants its text any more. (Of nothing that refers to it: who waits for the
+        collection of garbage to be let go would wait for ever.)"""
+        self._has_failed = False
+        self._text: bytes | bytearray | None = None
         self._waiting: dict[Request, tuple[int, int]] = {}
 
-    def read(self, request: Request, size: int, offset: int) -> bytes | None:
-        """The bytes from `offset`; None while there is no text yet."""
+    def read(self, request: Request, size: int, offset: int) -> bytes | int | None:
+        """The bytes from `offset`, or a negative errno; None while there is no text yet."""
+        if self._has_failed:
+            return -errno.EIO
         if self._text is None:
             self._waiting[request] = offset, size
             return None
-        return self._text[offset : offset + size]
+        return self._piece(offset, size)
 
     def interrupt(self, request: Request) -> None:
         """A signal for a reader."""
@@ -99,18 +103,39 @@ class OpenStat:
             request.error(errno.EINTR)
 
     def fail(self) -> None:
-        """There will be no text: who waits for it gets `EIO`, who reads later is told where to look."""
-        self._text = b"internal error: see the log\n"
-        for request in self._waiting:
+        """There will be no text: who waits for it gets `EIO`, and so do programs later; people are told where to look."""
+        if self._text is not None:
+            pass  # only those are left who were not answered
+        elif self.name == kinds.STAT:
+            self._text = b"internal error: see the log\n"
+        else:
+            self._has_failed = True
+        while self._waiting:
+            request, _ = self._waiting.popitem()
             request.error(errno.EIO)
-        self._waiting.clear()
 
-    def finish(self, text: bytes) -> None:
-        """Here is the text: answers those who wait for it."""
-        self._text = text = text + self._tail
-        for request, (offset, size) in self._waiting.items():
-            request.data(text[offset : offset + size])
-        self._waiting.clear()
+    def _piece(self, offset: int, size: int) -> bytes:
+        assert self._text is not None
+        with memoryview(self._text) as text:
+            return bytes(text[offset : offset + size])
+
+    def finish(self, text: bytes | bytearray) -> None:
+        """Here is the text. Those who have waited for it are answered by `answer`."""
+        self._text = text
+
+    def answer(self) -> bool:
+        """Answers the next of those who have waited, of whom there may be thousands. Returns whether there was one."""
+        if not self._waiting:
+            return False
+        request = next(iter(self._waiting))
+        offset, size = self._waiting.pop(request)
+        try:
+            piece = self._piece(offset, size)
+        except Exception:  # no memory, say
+            request.error(errno.EIO)
+        else:
+            request.data(piece)
+        return True
 
 
 class Calls:
@@ -167,7 +192,7 @@ class Calls:
                 self.on_last_close()
         else:
             del self._open[handle]
-            file.on_close()
+            file.on_close(file)
             self._stats.discard(file)
 
     def _tell_loss(self, client: Client) -> None:

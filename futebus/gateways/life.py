@@ -1,10 +1,15 @@
 """The life of a gateway: a program of trio that ends by a signal, and says in one line why if it ends otherwise.
 
 The one rule: nobody who connects can stop it, make it wait, or write on its terminal. What it says goes through a log that is
-bounded, never waits for who reads it, and shows control characters escaped.
+bounded, never waits for who reads it, and shows control characters escaped. Nor does a bus that hangs: see `apart`.
 """
 
+import contextlib
 import logging
+import queue
+import resource
+import sys
+import threading
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -18,6 +23,13 @@ from ..host.signals import Endings
 log = logging.getLogger(__name__)
 
 OK, FAILED = 0, 1
+
+GRACE = 1.5
+"""Seconds from the signal that ends it until it has ended, whatever hangs."""
+
+
+SWITCH_SECONDS = 0.0002
+"""How long one of the loops may compute while the other has something to do. Python's own 5 ms are longer than a round trip."""
 
 
 class GatewayError(Exception):
@@ -61,21 +73,42 @@ class Life:
         Returns:
             0 if it has ended as it was told, 1 if it could not go on.
         """
+        # Signals come to the main thread. It waits for nothing else, so no call that hangs keeps them from being heard.
+        events: queue.SimpleQueue[None] = queue.SimpleQueue()  # a signal handler may put something into it
+        cancels: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        errors: list[BaseException] = []
 
         async def all_of_it() -> None:
             token = trio.lowlevel.current_trio_token()
             with trio.CancelScope() as scope:
-                self._endings.on_first(lambda: token.run_sync_soon(scope.cancel))
+                cancels.put(lambda: token.run_sync_soon(scope.cancel))
                 await main()
 
+        def loop() -> None:
+            try:
+                trio.run(all_of_it)
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                events.put(None)
+
+        sys.setswitchinterval(SWITCH_SECONDS)
+        thread = threading.Thread(target=loop, name="gateway", daemon=True)
+        thread.start()
+        self._endings.on_first(lambda: events.put(None))
         try:
-            trio.run(all_of_it)
-        except (GatewayError, ClientError, OSError, BaseExceptionGroup) as error:
-            causes = plain(error)
-            if causes is None:
-                raise
-            logs.complain(causes, self.command)
-            return FAILED
+            events.get()
+            with contextlib.suppress(queue.Empty, trio.RunFinishedError):
+                cancels.get(timeout=GRACE)()
+            thread.join(GRACE)
+            if thread.is_alive():
+                self.warn("something does not answer, and is left behind")
+            for error in errors:
+                causes = plain(error)
+                if causes is None:
+                    raise error
+                logs.complain(causes, self.command)
+                return FAILED
         finally:
             self._endings.forget()
             self.manager.tell("STOPPING=1")
@@ -93,3 +126,12 @@ def plain(error: BaseException) -> str | None:
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror or error}"
     return None
+
+
+def make_place(descriptors: int) -> None:
+    """Has the system let this process have so many open files, or as many as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < descriptors:
+        most = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -4,6 +4,7 @@ A bus that hangs, or whose daemon is dead, is in the mount table too, and a hung
 """
 
 import errno
+import functools
 import os
 import re
 from pathlib import Path
@@ -13,6 +14,12 @@ from ..core import kinds
 
 FUSE_TYPE = "fuse.futebus"
 """What the mount table says of a bus."""
+
+ANSWER_SECONDS = 3.0
+"""Seconds after which a bus is said not to answer. It is waited for all the same. One with 10,000 clients needs 0.5."""
+
+DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
+"""What a mount answers that nobody serves any more."""
 
 TABLE = Path("/proc/self/mountinfo")
 
@@ -37,6 +44,12 @@ def mounts(table: int | None = None) -> list[Mount]:
     else:
         os.lseek(table, 0, os.SEEK_SET)
         text = b"".join(iter(lambda: os.read(table, 65_536), b""))
+    return [*_parsed(text)]
+
+
+@functools.lru_cache(maxsize=2)
+def _parsed(text: bytes) -> tuple[Mount, ...]:
+    """The mounts of a table. Who looks again and again has the same one again and again, and it may be long."""
     found = []
     # At newlines alone: a path may have other characters that splitlines() takes for an end of line.
     for line in text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n"):
@@ -47,7 +60,7 @@ def mounts(table: int | None = None) -> list[Mount]:
         owner = re.search(r"\buser_id=(\d+),group_id=(\d+)", details.partition(" ")[2])
         ids = (int(owner[1]), int(owner[2])) if owner else None
         found.append(Mount(int(fields[0]), fields[2], _unescape(fields[4]), kind, ids))
-    return found
+    return tuple(found)
 
 
 def _unescape(path: str) -> str:
@@ -75,11 +88,45 @@ class NoBus(Exception):
         self.number = number
 
 
+def unusable(directory: Path, error: OSError) -> NoBus:
+    """Why a bus that is mounted on a directory cannot be used, and what can be done if its daemon is dead.
+
+    Args:
+        directory: where it is mounted.
+        error: what the system has said.
+    """
+    if error.errno in DEAD:
+        does = f"'futebus {directory}' takes its place, 'fusermount3 -u {directory}' removes it"
+        return NoBus(f"the futebus on {directory} is dead: {does}", error.errno)
+    return NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno)
+
+
 def find_bus(directory: Path) -> int:
-    """Finds the bus that is mounted on a directory.
+    """Finds the bus that is mounted on a directory, and sees that it answers. One that hangs is waited for.
 
     Returns:
         A descriptor. What is opened relative to it is on this bus, or is not opened.
+
+    Raises:
+        NoBus: there is none.
+    """
+    bus, _ = reach(directory)
+    try:
+        os.stat(kinds.STAT, dir_fd=bus)
+    except OSError as error:
+        os.close(bus)
+        raise unusable(directory, error) from None
+    except BaseException:
+        os.close(bus)
+        raise
+    return bus
+
+
+def reach(directory: Path) -> tuple[int, Mount]:
+    """Finds the bus that is mounted on a directory, and asks it nothing: it may hang, and be dead.
+
+    Returns:
+        A descriptor, as of `find_bus`; and what the mount table says of this mount, wherever links have led.
 
     Raises:
         NoBus: there is none.
@@ -91,20 +138,20 @@ def find_bus(directory: Path) -> int:
     except NotADirectoryError as error:
         raise NoBus(f"{directory} is a file and not the directory of a bus", error.errno) from None
     except OSError as error:
-        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
+        raise unusable(directory, error) from None
     try:
         # Before anything is opened there: what is in the directory below may be somebody else's trap.
         number = mount_id(bus)
-        if not any(mount.id == number and mount.type == FUSE_TYPE for mount in mounts()):
+        mount = next((mount for mount in mounts() if mount.id == number and mount.type == FUSE_TYPE), None)
+        if mount is None:
             raise NoBus(f"no bus is mounted on {directory}", errno.ENOENT)
-        os.stat(kinds.STAT, dir_fd=bus)
     except OSError as error:
         os.close(bus)
-        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
+        raise unusable(directory, error) from None
     except BaseException:
         os.close(bus)
         raise
-    return bus
+    return bus, mount
 
 
 def mount_id(descriptor: int) -> int:
@@ -141,6 +188,6 @@ def channels_on(directory: Path) -> list[str]:
     try:
         return sorted(file.name for file in Path(f"/proc/self/fd/{bus}").iterdir() if file.name.startswith(kinds.LETTERS))
     except OSError as error:
-        raise NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno) from None
+        raise unusable(directory, error) from None
     finally:
         os.close(bus)

@@ -14,6 +14,7 @@ from ..client.errors import ClientError, NotAllowed
 from ..client.messages import texts
 from ..core.errors import BusError
 from ..core.kinds import parse_name
+from ..host.mounted import FUSE_TYPE, mounted_on
 
 SAID_SECONDS = 1.0
 """How long an absence is that is spoken of before it is over."""
@@ -40,6 +41,8 @@ def check_channel(channel: Path, is_master: bool) -> None:
         parsed = parse_name(name)
     except BusError:
         parsed = None
+    if parsed is None and (mount := mounted_on(str(channel))) and mount.type == FUSE_TYPE:
+        raise ChannelError(f"{channel} is a bus; name a channel of it, such as {channel}/B_log")
     if parsed is None or name[:1] in (b".", b"+"):
         raise ChannelError(f"{channel}: no channel has this name; its first letter is U, A, S or B")
     if is_master and not parsed.kind.has_master:

@@ -19,11 +19,13 @@ from typing import TypeVar
 
 from ..client.inquire import inquire
 from ..core.text import counted
-from ..host.mounted import NoBus, find_bus
+from ..host.mounted import ANSWER_SECONDS, NoBus, find_bus
 from ..host.service import ServiceManager
 from ..host.signals import ending_signals
 from ..spool import Spool, SpoolError, SpoolLock
 from .channel import Say, check_channel, join
+from .children import PAUSE_SECONDS, how, pause_after
+from .publishing import Publishing
 from .recording import Held, Recording
 from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
 
@@ -35,12 +37,6 @@ INSISTING_SECONDS = 0.5
 LIVES_SECONDS = 1.0
 """A drain that dies is started again at once if it has lived for so long, or has taken lines; otherwise, the second time, after a
 pause."""
-
-PAUSE_SECONDS = (0.05, 5.0)
-"""How long that pause is at first, and at most: it is doubled each time."""
-
-DOUBLINGS = 64
-"""After so many, it has got as long as it gets."""
 
 
 class RecordError(Exception):
@@ -73,13 +69,14 @@ class Holder:
         """Whether the drain had to be killed at the deadline."""
         self._brief_lives = 0
         self._signals = ending_signals()
+        self._publishing = Publishing(recording, say, complain)
 
     def run(self) -> None:
         """Records until a signal (SIGTERM, SIGINT, SIGHUP) ends it.
 
         Raises:
             ChannelError: the channel is refused for good.
-            RecordError: the drain gave up.
+            RecordError: the drain gave up, or the stream that the spool is to be published in is refused.
             SpoolError, OSError: the spool cannot be written.
         """
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -87,9 +84,17 @@ class Holder:
         self._lock = SpoolLock(self._recording.spool, self._recording.channel.name, mode=self._recording.spool_mode)
         try:
             self._adopt()
+            if self._recording.to:
+                # What is published is there before, with the identity that it keeps.
+                if self._prepare(is_continued=self._held is not None) is None:
+                    return
+                if not self._publishing.begin():
+                    raise RecordError
             self._record()
             self._tell_left()
+            self._publishing.finish(self._signals)
         finally:
+            self._publishing.end()
             self._manager.tell("STOPPING=1")
             self._lock.close()
 
@@ -113,7 +118,55 @@ class Holder:
     def _open(self, left: float | None) -> Held | None:
         """Opens the channel as soon as that is possible. None if it is to end first."""
         recording = self._recording
-        spool = open_spool(recording, self._lock, is_continued=False, say=self._say, wait=self._wait)
+        lost = self._prepare(is_continued=False)
+        if lost is None:
+            return None
+
+        def say(words: str) -> None:
+            self._manager.tell(f"STATUS={words}")
+            self._say(words)
+
+        asked: float | None = None
+        """Since when the bus is asked for the channel, and has not answered. Nobody waits for that but a thread."""
+
+        def enter(wait: Callable[[float], bool]) -> int | None:
+            def pause(seconds: float) -> bool:
+                nonlocal asked
+                asked = None
+                goes_on = wait(seconds)
+                asked = time.monotonic()
+                return goes_on
+
+            nonlocal asked
+            asked = time.monotonic()
+            return join(recording.channel, recording.is_master, recording.mode, say=say, wait=pause, left=left)
+
+        said = None
+
+        def tell_hanging() -> None:
+            nonlocal said
+            if asked is not None and asked != said and time.monotonic() - asked > ANSWER_SECONDS:
+                said = asked
+                say(f"the bus on {recording.channel.parent} does not answer; waiting")
+
+        descriptor = self._apart(enter, meanwhile=tell_hanging)
+        if descriptor is None:
+            return None
+        # The name carries all that a later process must know.
+        held = Held(descriptor, lost, f"{self._prefix}-{lost}")
+        self._manager.keep(held.name, descriptor)
+        return held
+
+    def _prepare(self, *, is_continued: bool) -> int | None:
+        """Sees that the spool can be written, and says what was wrong with it.
+
+        Args:
+            is_continued: as for `SpoolWriter`.
+
+        Returns:
+            How many lines it counts as lost; None if it is to end first.
+        """
+        spool = open_spool(self._recording, self._lock, is_continued=is_continued, say=self._say, wait=self._wait)
         if spool is None:
             return None
         spool.close()
@@ -121,21 +174,7 @@ class Holder:
             self._say(words)
         if spool.torn:
             self._say(f"{spool.path}: {spool.torn} bytes were cut off, of a line whose end never came")
-
-        def say(words: str) -> None:
-            self._manager.tell(f"STATUS={words}")
-            self._say(words)
-
-        def enter(wait: Callable[[float], bool]) -> int | None:
-            return join(recording.channel, recording.is_master, recording.mode, say=say, wait=wait, left=left)
-
-        descriptor = self._apart(enter)
-        if descriptor is None:
-            return None
-        # The name carries all that a later process must know.
-        held = Held(descriptor, spool.lost, f"{self._prefix}-{spool.lost}")
-        self._manager.keep(held.name, descriptor)
-        return held
+        return spool.lost
 
     def _close(self) -> None:
         if self._held is not None:
@@ -188,6 +227,7 @@ class Holder:
             child = os.fork()
             if not child:
                 os.close(control)
+                self._publishing.leave()
                 self._drain(self._held, listens)
                 # The holder is dead. This process is the holder now.
                 os.close(listens)
@@ -204,7 +244,7 @@ class Holder:
                 raise RecordError
             if outcome == ENDED or (self._ending is not None and (outcome == DONE or self._is_late)):
                 return outcome
-            self._say(f"the drain (process {child}) {_how(outcome)}, which loses nothing; the next one goes on")
+            self._say(f"the drain (process {child}) {how(outcome)}, which loses nothing; the next one goes on")
             is_idle = time.monotonic() - started < LIVES_SECONDS and self._end_of_spool() == before
             self._brief_lives = self._brief_lives + 1 if is_idle else 0
             if self._ending is not None:
@@ -248,7 +288,10 @@ class Holder:
             self._tell_to_finish(control)
         while True:
             left = None if self._deadline is None else self._deadline - time.monotonic()
-            number = self._signal({*self._signals, signal.SIGCHLD}, left)
+            soonest = min((each for each in (left, self._publishing.look()) if each is not None), default=None)
+            number = self._signal({*self._signals, signal.SIGCHLD}, soonest)
+            if number is None and (self._deadline is None or time.monotonic() < self._deadline):
+                continue  # it is time to start the publisher again
             if number == signal.SIGCHLD:
                 pid, status = os.waitpid(child, os.WNOHANG)
                 if pid:
@@ -294,12 +337,18 @@ class Holder:
 
     # ------------------------------------------------------------------------------------------ waiting
 
-    def _apart(self, work: Callable[[Callable[[float], bool]], T], seconds: float | None = None) -> T | None:
+    def _apart(
+        self,
+        work: Callable[[Callable[[float], bool]], T],
+        seconds: float | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> T | None:
         """Does something with the bus in a thread, so that a bus that hangs does not keep this process from being ended.
 
         Args:
             work: what. It is given a function that waits for so many seconds, and tells whether to go on.
             seconds: how long it is waited for; None: until a signal ends it.
+            meanwhile: called here again and again.
 
         Returns:
             What it has returned; None if it was given up.
@@ -325,6 +374,7 @@ class Holder:
             else:
                 thread.join(pause)
             pause = min(pause * 1.5, 0.05)
+            meanwhile()
         given_up.set()
         if errors:
             raise errors[0]
@@ -332,6 +382,7 @@ class Holder:
 
     def _wait(self, seconds: float) -> bool:
         """Waits for so long, or for a signal to end. Returns whether to go on."""
+        self._publishing.look()
         self._ending = self._signal(self._signals, seconds)
         return self._ending is None
 
@@ -340,20 +391,3 @@ class Holder:
             return signal.sigwaitinfo(numbers).si_signo
         found = signal.sigtimedwait(numbers, max(seconds, 0))
         return None if found is None else found.si_signo
-
-
-def pause_after(brief_lives: int) -> float:
-    """How long to wait, in seconds, before the next drain is started. A disk may be read-only for a night, or for a year."""
-    least, most = PAUSE_SECONDS
-    doublings = max(brief_lives - 2, 0)
-    # A float has no room for two to the power of a night's lives.
-    return min(least * 2.0**doublings, most) if doublings < DOUBLINGS else most
-
-
-def _how(outcome: int) -> str:
-    if outcome >= 0:
-        return "failed"
-    try:
-        return f"was killed by {signal.Signals(-outcome).name}"
-    except ValueError:
-        return f"was killed by signal {-outcome}"

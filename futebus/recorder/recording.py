@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..spool import OWN_MODE
+from .target import Target
 
 
 class Recording(NamedTuple):
@@ -23,6 +24,8 @@ class Recording(NamedTuple):
     """How long, in seconds, lines may wait for fdatasync(2). 0: not at all. None: until the kernel writes them by itself."""
     spool_mode: int = OWN_MODE
     """The permissions of the spool's directory, if it is made."""
+    to: Target | None = None
+    """Where it is published, if it is."""
 
 
 class Held(NamedTuple):

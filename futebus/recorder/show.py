@@ -6,13 +6,14 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ..core.text import printable
+from ..core.text import counted, printable
 from ..core.text import size as readable_size
 from ..spool import LinesGone, Spool
 from ..spool.layout import Segment, segment_firsts
+from .target import Note, read_note
 
 BLOCK_BYTES = 128 << 10
 """How much is written at once, in whole lines: a bus takes a write line by line, and others want their turn."""
@@ -42,7 +43,13 @@ def _extent(spool: Spool) -> str:
     return f"the lines {spool.begin} to {spool.end - 1}"
 
 
-def replay(path: Path, begin: Place | None, end: Place | None, follows: bool) -> None:
+def replay(
+    path: Path,
+    begin: Place | None,
+    end: Place | None,
+    follows: bool,
+    note: Callable[[int, int], object] = lambda written, lines: None,
+) -> None:
     """Writes lines to standard output.
 
     Args:
@@ -50,6 +57,7 @@ def replay(path: Path, begin: Place | None, end: Place | None, follows: bool) ->
         begin: where to begin; None: with the first line that there is.
         end: where to end; None: with the last one.
         follows: whether to go on, and wait for new lines.
+        note: is told now and then how many lines are written, and of how many.
 
     Raises:
         SpoolError: there is no such spool, or the lines are not there.
@@ -62,10 +70,12 @@ def replay(path: Path, begin: Place | None, end: Place | None, follows: bool) ->
         raise LinesGone(f"{path} has {_extent(spool)}, and not line {at}")
     if stop > spool.end:
         raise LinesGone(f"{path} ends at line {spool.end}, before {stop}")
+    first = at
     while True:
         for piece in spool.pieces(at, stop, 8 * BLOCK_BYTES):
             for block in blocks(piece.read()):
                 write(sys.stdout.fileno(), block)
+            note(piece.first + piece.lines - first, stop - first)
         if not follows:
             return
         at = max(at, stop)
@@ -116,12 +126,28 @@ def summary(path: Path) -> str:
         "channel": printable(spool.channel),
         "identity": spool.id,
         "lines": f"{last.line - begin}, from {begin} up to {last.line}",
-        "bytes": f"{lines} ({readable_size(lines)}), {readable_size(disk)} on the disk in {len(segments)} segments",
+        "bytes": f"{lines} ({readable_size(lines)})" if lines >= 1024 else str(lines),
+        "disk": f"{readable_size(disk)} in {counted(len(segments), 'segment')}, with room that is kept for lines to come",
         "first": "-" if first_time is None else _moment(first_time),
         "last": "-" if first_time is None else _moment(last.time),
         "lost": f"{last.lost}, that came faster than they could be taken" if last.lost else "none that is known",
     }
+    if note := read_note(path):
+        rows |= _published(spool, note)
     return "".join(f"{name:<10}{value}\n" for name, value in rows.items())
+
+
+def _published(spool: Spool, note: Note) -> dict[str, str]:
+    """How far the lines of a spool have come in a stream."""
+    first = max(note.next, spool.begin)
+    lag = spool.size_from(first)
+    rows = {
+        "stream": printable(note.shown) + ("" if note.created else ", which has not been reached yet"),
+        "in stream": f"up to {note.next}" + (f", message {note.sequence}" if note.sequence else ""),
+        "lag": f"{counted(max(spool.end - first, 0), 'line')}, {counted(lag, 'byte')}"
+        + (f" ({readable_size(lag)})" if lag >= 1024 else ""),
+    }
+    return rows | ({"trouble": printable(note.trouble)} if note.trouble else {})
 
 
 def _disk_use(file: Path) -> int:

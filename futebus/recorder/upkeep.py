@@ -1,4 +1,4 @@
-"""What is done with lines that are in a spool: they get onto the disk in time, and old ones go.
+"""What is done with lines that are in a spool: they get onto the disk in time, and old ones go, if no stream waits for them.
 
 The one rule: who takes lines from the channel never waits for the disk. A thread does this.
 """
@@ -9,6 +9,7 @@ import time
 from ..spool import SpoolError, SpoolWriter
 from .channel import Say
 from .recording import Recording
+from .target import kept_from
 
 AGE_SECONDS = (1.0, 60.0)
 """How often, at most and at least, it is looked whether lines are too old."""
@@ -48,16 +49,18 @@ class Upkeep:
                 self._sync()
             elif self._recording.sync:
                 self._has_lines.set()
-        if self._spool.first != self._first or (
-            self._recording.keep_age is not None and time.monotonic() - self._looked >= self._age_seconds
-        ):
+        # With a stream, lines that were to go may go later, without anything new: when it has them.
+        is_timed = self._recording.keep_age is not None or (
+            self._recording.keep_bytes is not None and self._recording.to is not None
+        )
+        if self._spool.first != self._first or (is_timed and time.monotonic() - self._looked >= self._age_seconds):
             self._looked = time.monotonic()
             self._first = self._spool.first
             if self._recording.keep_age is not None:
                 self._spool.end_old(self._recording.keep_age)
             self._must_retain = True
             self._has_lines.set()
-        return None if self._recording.keep_age is None else self._age_seconds
+        return self._age_seconds if is_timed else None
 
     @property
     def _age_seconds(self) -> float:
@@ -67,8 +70,10 @@ class Upkeep:
     def _retain(self) -> None:
         if self._recording.keep_bytes is None and self._recording.keep_age is None:
             return
+        to = self._recording.to
         try:
-            self._spool.remove_old(size=self._recording.keep_bytes, age=self._recording.keep_age)
+            until = None if to is None else kept_from(self._spool.path, to.place)
+            self._spool.remove_old(size=self._recording.keep_bytes, age=self._recording.keep_age, until=until)
         except (OSError, SpoolError) as error:
             self._say(f"{self._spool.path}: old lines cannot be removed: {_reason(error)}")
 

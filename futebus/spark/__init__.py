@@ -17,6 +17,8 @@ for _name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
 
 
 _ASKING = "Getting offsets from"
+_ENDING = ("Stopped", "Terminated")
+"""What a query's status begins with: while it asks its sources, and when it has ended or failed but is active a moment longer."""
 
 
 def joined(query: "StreamingQuery", timeout: float = 120.0) -> None:
@@ -40,9 +42,12 @@ def joined(query: "StreamingQuery", timeout: float = 120.0) -> None:
             return  # it has ended, and had everything that there was
         # It joins when it first asks its sources how far there are lines. A query that goes on with a batch that it had begun
         # before has run that one by then, and may have told of it.
-        if is_asking and not message.startswith(_ASKING):
+        if message.startswith(_ENDING):  # of what, is known a moment later
+            is_asking = False
+        elif is_asking and not message.startswith(_ASKING):
             return
-        is_asking = message.startswith(_ASKING)
+        else:
+            is_asking = message.startswith(_ASKING)
         if progress is None:
             if message.startswith("Waiting for"):
                 return

@@ -14,11 +14,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .options import SCHEMA, OptionError, is_table, parse, parse_table, plainly
+from .options import SCHEMA, OptionError, is_remote, is_table, parse, parse_table, plainly
 
 
 class FutebusDataSource(DataSource):
-    """Channels of a bus as streams and as sinks, spools as tables. docs/spark.md has the options."""
+    """Channels of a bus and streams of NATS as streams and as sinks, spools as tables. docs/spark.md has the options."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -36,6 +36,11 @@ class FutebusDataSource(DataSource):
             OptionError: no stream and no table can have these options. Spark asks before it says which of them it wants.
         """
         with plainly():
+            if is_remote(self.options):
+                from .remote import STREAM_SCHEMA, parse_remote
+
+                parse_remote(self.options)
+                return STREAM_SCHEMA
             try:
                 parse(self.options)
             except OptionError:
@@ -44,13 +49,25 @@ class FutebusDataSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Reads channels as a stream."""
+        """Reads channels, or a stream of NATS, as a stream."""
+        if is_remote(self.options):
+            from .source.following import RemoteStreamReader
+
+            return RemoteStreamReader(schema, self.options)
         from .source.stream import FutebusStreamReader
 
         return FutebusStreamReader(schema, self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads a spool, or a directory of spools, as it is now."""
+        """Reads a spool, a directory of spools, or a stream of NATS, as it is now."""
+        if is_remote(self.options):
+            with plainly():
+                from .remote import parse_remote
+
+                options = parse_remote(self.options, is_table=True)
+                from .source.following import RemoteReader
+
+                return RemoteReader(schema, options)
         from .source.table import FutebusReader
 
         with plainly():

@@ -25,6 +25,8 @@ from pyspark.sql.types import (
 
 from ..core.kinds import LETTERS
 from ..core.quantities import size
+from ..nats.address import SCHEMES
+from ..nats.errors import Away, NatsError
 from ..recorder.channel import ChannelError, check_channel
 from ..spool import LinesGone, SpoolError
 from .compat import HAS_LIMITS
@@ -37,6 +39,10 @@ class OptionError(Sentence, ValueError):
 
 class QueryError(Sentence, RuntimeError):
     """Why a query cannot go on."""
+
+
+class ServersAway(Sentence, RuntimeError):
+    """No server of a stream has answered for too long. A query that is started again may find one."""
 
 
 class LinesRemoved(QueryError):
@@ -54,10 +60,17 @@ def plainly() -> Iterator[None]:
             yield
         except (SpoolError, ChannelError) as error:
             raise (LinesRemoved if isinstance(error, LinesGone) else QueryError)(str(error)) from None
+        except NatsError as error:
+            raise as_ours(error) from None
         except OSError as error:
             if error.filename is None:
                 raise
             raise QueryError(f"{os.fsdecode(error.filename)}: {error.strerror}") from None
+
+
+def as_ours(error: NatsError) -> Sentence:
+    """What is wrong with a stream or its servers, as the format says it."""
+    return (ServersAway if isinstance(error, Away) else QueryError)(str(error))
 
 
 COLUMNS: Mapping[str, tuple[type[AtomicType], ...]] = {
@@ -87,16 +100,16 @@ NAMES = (
 ).split()
 
 
-def check_schema(schema: StructType) -> None:
-    """Checks that a schema asks for what there is.
+def check_schema(schema: StructType, columns: Mapping[str, tuple[type[AtomicType], ...]] = COLUMNS) -> None:
+    """Checks that a schema asks for what there is, `columns`.
 
     Raises:
         OptionError: it does not.
     """
     for field in schema.fields:
-        types = COLUMNS.get(field.name)
+        types = columns.get(field.name)
         if types is None:
-            raise OptionError(f"there is no column '{field.name}': there are {', '.join(COLUMNS)}")
+            raise OptionError(f"there is no column '{field.name}': there are {', '.join(columns)}")
         if not isinstance(field.dataType, types):
             names = " or ".join(kind().simpleString().upper() for kind in types)
             raise OptionError(f"the column '{field.name}' is {names}, not {field.dataType.simpleString().upper()}")
@@ -176,7 +189,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     location = given.get("spoollocation")
     if not location:
         raise OptionError("the option spoolLocation is needed: a directory on this host's disk, for this query alone")
-    is_master = _flag(given, "master", False)
+    is_master = read_flag(given, "master", False)
     if is_master and compiled is not None:
         raise OptionError("with master, the channels must be named: a channel that has no master does not exist")
     drain = given.get("drain", "auto").lower()
@@ -205,15 +218,19 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         starts_at=starts_at,
         max_rows=read_count(given, "maxRowsPerTrigger", None),
         max_bytes=read_count(given, "maxBytesPerTrigger", None),
-        fails_on_loss=_flag(given, "failOnDataLoss", True),
+        fails_on_loss=read_flag(given, "failOnDataLoss", True),
         partition_bytes=read_count(given, "partitionBytes", PARTITION_BYTES) or 1,
-        # A query that has nothing to do asks again and again. It waits here, and does not ask so often.
-        poll_seconds=min((read_count(given, "pollTimeoutMs", 500, least=0) or 0) / 1000, MOST_POLL_SECONDS),
-        syncs=_flag(given, "spoolSync", True),
+        poll_seconds=poll_seconds(given),
+        syncs=read_flag(given, "spoolSync", True),
         drains=drain == "auto",
         mode=read_mode(given),
         key=hashlib.sha256(json.dumps(sorted(given.items())).encode()).hexdigest()[:16],
     )
+
+
+def poll_seconds(given: Mapping[str, str]) -> float:
+    """The option `pollTimeoutMs`. A query that has nothing to do asks again and again; it waits, and does not ask so often."""
+    return min((read_count(given, "pollTimeoutMs", 500, least=0) or 0) / 1000, MOST_POLL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +263,12 @@ def parse_table(options: Mapping[str, str]) -> TableOptions:
     )
 
 
+def is_remote(options: Mapping[str, str]) -> bool:
+    """Whether the path is that of a stream of NATS."""
+    path = next((value for name, value in options.items() if name.lower() == "path"), "")
+    return path.lower().startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
+
+
 def is_table(options: Mapping[str, str]) -> bool:
     """Whether a batch read could have these options."""
     try:
@@ -263,7 +286,8 @@ def read_mode(given: Mapping[str, str]) -> str:
     return mode
 
 
-def _flag(given: Mapping[str, str], name: str, otherwise: bool) -> bool:
+def read_flag(given: Mapping[str, str], name: str, otherwise: bool) -> bool:
+    """An option that is true or false."""
     value = given.get(name.lower(), str(otherwise)).lower()
     if value not in ("true", "false"):
         raise OptionError(f"{name} is true or false, not '{value}'")

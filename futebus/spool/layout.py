@@ -176,8 +176,14 @@ class Segment:
         self._marks = array("Q")
         self.refresh()
 
-    def refresh(self) -> bool:
-        """Reads the marks that have been added, and the last one again, which may count more lost lines. Returns whether so."""
+    def refresh(self, dir_fd: int | None = None) -> bool:
+        """Reads the marks that have been added, and the last one again, which may count more lost lines. Returns whether so.
+
+        Args:
+            dir_fd: the directory, if it was opened anew since.
+        """
+        if dir_fd is not None:
+            self._dir_fd = dir_fd
         begin = max(len(self) - 1, 0)
         before = self._marks[begin * 4 :]
         known = begin * MARK.size

@@ -61,7 +61,9 @@ def _last_mark(path: Path, directory: Directory, first: int, *, is_near: bool) -
     return segment[-1] if len(segment) else None
 
 
-def remove(path: Path, lock: SpoolLock, kept: int, *, offset: int | None, size: int | None, age: float | None) -> int:
+def remove(
+    path: Path, lock: SpoolLock, kept: int, *, offset: int | None, size: int | None, age: float | None, until: int | None = None
+) -> int:
     """Removes old segments, as `SpoolWriter.remove_old` says.
 
     Args:
@@ -71,6 +73,7 @@ def remove(path: Path, lock: SpoolLock, kept: int, *, offset: int | None, size: 
         offset: lines before it are no longer needed.
         size: how many bytes of lines to keep at least.
         age: how old lines may get, in seconds.
+        until: lines from this one on are needed, whatever else is said; None: none are.
 
     Returns:
         How many lines were removed.
@@ -85,7 +88,10 @@ def remove(path: Path, lock: SpoolLock, kept: int, *, offset: int | None, size: 
     for first, following in reversed(list(itertools.pairwise(firsts))):
         last = last_mark(path, first, directory.descriptor)
         is_old = age is not None and last is not None and last.time < oldest
-        if (offset is not None and following <= offset) or (size is not None and kept >= size) or is_old:
+        is_needed = until is not None and following > until
+        if is_needed:
+            pass
+        elif (offset is not None and following <= offset) or (size is not None and kept >= size) or is_old:
             gone = following
             break
         kept += last.byte if last else 0

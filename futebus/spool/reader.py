@@ -21,6 +21,7 @@ from .layout import (
     Segment,
     count_lines,
     is_whole,
+    last_mark,
     read_bytes,
     read_identity,
     segment_firsts,
@@ -262,6 +263,18 @@ class Spool:
             offset += count_lines(read_bytes(segment.path, byte, byte + size))
             break
         return min(max(offset, least), end)
+
+    def size_from(self, offset: int) -> int:
+        """How many bytes the lines from `offset` on have; those that have been removed do not count."""
+        firsts = segment_firsts(self.path)
+        if offset >= self.end or not firsts:
+            return 0
+        try:
+            segment, _, byte = self._locate(max(offset, firsts[0]))
+        except LinesDamaged as damage:
+            return self.size_from(damage.stop)
+        behind = (last_mark(self.path, first) for first in firsts if first > segment.first)
+        return segment[-1].byte - byte + sum(mark.byte for mark in behind if mark)
 
     def _locate(self, offset: int) -> tuple[Segment, int, int]:
         """The segment that holds the line of that offset, the number of its append's mark, and the byte where the line begins."""

@@ -502,9 +502,18 @@ class SpoolWriter:
             with contextlib.suppress(OSError):  # without room for a new one, the old one stays
                 self._turn_over(self._room)
 
-    def remove_old(self, *, offset: int | None = None, size: int | None = None, age: float | None = None) -> int:
-        """As `retain`, but the last segment stays as it is. Any thread may ask for this; the disk may keep it waiting."""
-        return older.remove(self.path, self._lock, self._mark.byte, offset=offset, size=size, age=age)
+    def remove_old(
+        self, *, offset: int | None = None, size: int | None = None, age: float | None = None, until: int | None = None
+    ) -> int:
+        """As `retain`, but the last segment stays as it is. Any thread may ask for this; the disk may keep it waiting.
+
+        Args:
+            offset: as for `retain`.
+            size: the same.
+            age: the same.
+            until: lines from this one on are needed, whatever else is said.
+        """
+        return older.remove(self.path, self._lock, self._mark.byte, offset=offset, size=size, age=age, until=until)
 
     # ------------------------------------------------------------------------------------------ the end
 

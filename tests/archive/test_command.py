@@ -1,7 +1,6 @@
 """`futebus-archive` itself, in processes of its own that are killed."""
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -18,7 +17,6 @@ from pyspark.sql import SparkSession
 
 from futebus.archive import figures as live
 from futebus.archive.names import ESCAPED, fitting, unfit
-from futebus.archive.terminal import Terminal
 from futebus.commands import archive
 from futebus.core.text import printable
 from futebus.spool import SpoolWriter
@@ -26,7 +24,7 @@ from futebus.spool import SpoolWriter
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.programs import Start
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 from .archives import read, table
 
 COMMAND = [sys.executable, "-m", "futebus.commands.archive"]
@@ -129,8 +127,8 @@ def runners(session: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if entry.name.isdecimal() and b"source_runner" in (entry / "cmdline").read_bytes():
-                state, _, group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-                if state != "Z" and int(group) == session:
+                state, _, group = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:3]
+                if state != b"Z" and int(group) == session:
                     found.append(int(entry.name))
     return found
 
@@ -174,7 +172,7 @@ def test_all_that_a_pattern_matches_is_archived_whatever_it_is_called(mounting: 
         process = start(*COMMAND, *QUICK, "--every", "0.5s", "--pattern", "(?s)[ABU]_.*", bus.path, root, stderr=stream)
 
     def listening() -> int:
-        return len(re.findall(r" r-\+ ", bus.stat()))  # names have blanks, so it is no table
+        return len(bus.clients(rw="r-+"))
 
     until(lambda: process.poll() is not None or listening() == len(ODD), "all are read", SLOW)
     expected = []
@@ -316,6 +314,12 @@ def handlers() -> Iterator[None]:
         (["--stats", "/bus/B_s", "--window", "0.5s", "/bus/B_log", "/a"], "argument --window: whole seconds, one at least"),
         (["--every", "soon", "/bus/B_log", "/archive"], "argument --every: not a time span"),
         (["--conf", "spark", "/bus/B_log", "/archive"], "argument --conf: not KEY=VALUE: 'spark'"),
+        (["--every", "2w", "/bus/B_log", "/archive"], "argument --every: not a time span (s, m, h and d may follow)"),
+        (
+            ["--master", "foo", "/bus/B_log", "/archive"],
+            "argument --master: foo: not local, local[N], spark://HOST:PORT, yarn",
+        ),
+        (["--master", "sparkk://x", "/bus/B_log", "/archive"], "argument --master: sparkk://x: not local, local[N], spark://"),
         (["--files", "0", "/bus/B_log", "/archive"], "argument --files: not a number from 1 on: '0'"),
     ],
 )
@@ -363,16 +367,21 @@ def test_what_cannot_be_done(
     said = failure(["--once", "--pattern", "B_lgo", str(bus.path), root], capsys)
     assert said == f"no channel of {bus.path} matches 'B_lgo'"
     (place / "file").touch()
-    assert str(place / "file") in failure([str(bus / "B_log"), str(place / "file")], capsys)
+    assert failure([str(bus / "B_new"), str(place / "file")], capsys) == f"{place / 'file'} is no directory"
+    assert failure([str(bus / "B_new"), str(place / "none" / "archive")], capsys) == f"{place / 'none'} does not exist"
+    said = failure(["--spools", str(place / "none" / "spools"), str(bus / "B_new"), root], capsys)
+    assert said == f"{place / 'none'} does not exist"
+    assert not (place / "none").exists()
+    assert not (bus / "B_new").exists()
     monkeypatch.setenv("PATH", str(place))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert failure([str(bus / "B_log"), root], capsys) == archive.NEEDED
 
 
-@pytest.mark.parametrize("master", ["sparkk://x", "local[x]"])
+@pytest.mark.parametrize("master", ["local[x]"])
 def test_what_spark_says_is_told_and_not_what_was_called(master: str, bus: Mount, place: Path, start: Start) -> None:
     # In a process of its own: in this one there is a Spark already, and what is asked for another one is not looked at.
-    process = start(*COMMAND, "--master", master, "--once", bus / "B_log", place / "archive")
+    process = start(*COMMAND, "--master", master, "--once", bus.touch("B_log"), place / "archive")
     assert process.communicate(timeout=SLOW)[1] == f"futebus-archive: Could not parse Master URL: '{master}'\n"
     assert process.returncode == 1
 
@@ -394,95 +403,14 @@ def test_a_spark_that_is_not_there(
     assert not bus.clients()
 
 
-def test_the_status_is_written_over_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    master, slave = os.openpty()
-    with open(slave, "w") as screen, open(master, "rb", buffering=0) as seen:
-        terminal = Terminal("name", screen)
-        terminal.status("one")
-        assert seen.read(100) == b"\r\x1b[K\x1b[2mone\x1b[m"
-        terminal.say("hello")
-        assert seen.read(100) == b"\r\x1b[Kname: hello\r\n\x1b[2mone\x1b[m"
-        with terminal.adopted():
-            program = subprocess.Popen(["sh", "-c", "echo WARNING: Using incubator modules >&2; echo from Java >&2"])
-        assert program.wait(10) == 0
-        assert seen.read(100) == b"\r\x1b[Kfrom Java\r\n\x1b[2mone\x1b[m"
-        terminal.status("all", is_last=True)
-        assert seen.read(100) == b"\r\x1b[Kall\r\n"
-
-
-def test_the_status_is_not_drawn_over_what_is_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Started with `&`, the command shares its terminal with whatever is typed there."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(os, "tcgetpgrp", lambda descriptor: os.getpgrp() + 1)
-    master, slave = os.openpty()
-    with open(slave, "w") as screen, open(master, "rb", buffering=0) as seen:
-        terminal = Terminal("name", screen)
-        terminal.status("one")
-        terminal.say("hello")
-        assert seen.read(100) == b"\r\x1b[Kname: hello\r\n"
-        terminal.status("all", is_last=True)
-        assert seen.read(100) == b"\r\x1b[Kname: all\r\n"
-
-
-def test_nothing_that_somebody_has_named_reaches_the_terminal_raw() -> None:
-    text = io.StringIO()
-    terminal = Terminal("name", text)
-    terminal.say("B_\x1b[2J\nname: all is well \udcff")
-    terminal.status("B_\r", is_last=True)
-    with contextlib.redirect_stderr(terminal):
-        print("from Python: B_\x1b[2J\n\tat java.lang", file=sys.stderr)
-    with terminal.adopted():
-        subprocess.run(["printf", "from Java: \\r\\033[2J\\377\\n"], check=True, stdout=2)
-    until(lambda: text.getvalue().count("\n") == 5, "all is printed")
-    assert text.getvalue().splitlines() == [
-        r"name: B_\x1b[2J\nname: all is well \xff",
-        r"name: B_\r",
-        r"from Python: B_\x1b[2J",
-        "        at java.lang",
-        r"from Java: \r\x1b[2J\xff",
-    ]
-
-
-PRINTED = """before
-Traceback (most recent call last):
-  File "daemon.py", line 233, in manager
-    code = worker(sock, authenticated)
-BrokenPipeError: [Errno 32] Broken pipe
-
-During handling of the above exception, another exception occurred:
-
-Traceback (most recent call last):
-  File "daemon.py", line 235, in manager
-    exit()
-OSError: [Errno 9] Bad file descriptor
-between
-\tat java.lang
-Traceback (most recent call last):
-  File "daemon.py", line 233, in manager
-BrokenPipeError
-after
-"""
-
-
-@pytest.mark.parametrize("is_open", [False, True])
-def test_tracebacks_of_sparks_processes_are_for_who_asks_for_them(is_open: bool) -> None:
-    """Spark ends its Python processes when they are idle, and they print how much that surprises them."""
-    text = io.StringIO()
-    terminal = Terminal("name", text, is_open=is_open)
-    with terminal.adopted():
-        subprocess.run(["cat"], input=PRINTED.encode(), check=True, stdout=2)
-    until(lambda: "after" in text.getvalue(), "all is printed")
-    assert text.getvalue() == (PRINTED.expandtabs() if is_open else "before\nbetween\n        at java.lang\nafter\n")
-
-
-def test_the_status_is_told_seldom_elsewhere() -> None:
-    text = io.StringIO()
-    terminal = Terminal("name", text)
-    terminal.status("one")
-    assert text.getvalue() == ""
-    terminal.status("all", is_last=True)
-    assert text.getvalue() == "name: all\n"
+@pytest.mark.parametrize("options", [[], ["-q"]])
+def test_a_channel_that_is_created_is_told(bus: Mount, place: Path, start: Start, options: list[str]) -> None:
+    bus.touch("B_old")
+    process = start(*COMMAND, *QUICK, *options, bus / "B_old", bus / "B_new", bus / "U_jobs", place / "archive")
+    bus.wait_for_clients(1, "U_jobs", role="master")  # the last of them; Spark has not begun to start
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=DEADLINE)[1]
+    assert said == ("" if options else f"futebus-archive: {bus / 'B_new'} did not exist and has been created\n")
 
 
 def test_one_process_writes_an_archive(

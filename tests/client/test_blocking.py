@@ -400,12 +400,24 @@ def test_lines_do_not_overtake_each_other(bus: Mount) -> None:
         assert log.read() == "two"
         client.publish(bus / "B_x", "three", "four")
         assert log.read_block() == b"three\nfour\n"
+        with client.publisher(bus / "B_x") as out:
+            assert out.send_block(b"five\nsix\n") == out.accepted == 2
+        assert log.read_block() == b"five\nsix\n"
 
 
 @pytest.mark.parametrize("wrong", [5, None, ["text"]])
 def test_what_is_no_message_is_not_sent(bus: Mount, wrong: Any) -> None:
     with pytest.raises(TypeError, match="a message is str or bytes, and not"):
         client.publish(bus / "B_x", wrong)
+
+
+@pytest.mark.parametrize("wrong", ["99", b"1", 1.0])
+def test_a_client_that_is_no_number_is_not_sent_to(bus: Mount, wrong: Any) -> None:
+    words = re.escape(f"the client is a number (int) or None, not {wrong!r}")
+    with client.join(bus / "A_x") as peer, pytest.raises(TypeError, match=words):
+        peer.send(wrong, "hi")
+    with client.serve(bus / "S_x") as service, pytest.raises(TypeError, match=words):
+        service.answer(wrong, "hi")
 
 
 def test_a_channel_that_is_closed_while_it_waits_stays_closed(bus: Mount) -> None:
@@ -499,3 +511,51 @@ def test_what_is_imported() -> None:
         "print({'trio', 'asyncio', 'pyfuse3', 'pyspark', 'futebus.core.bus'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+Call = Callable[[client.Slave[str]], object]
+
+WAITING: dict[str, Call] = {
+    "read": lambda channel: channel.read(),
+    "read with a timeout": lambda channel: channel.read(timeout=10 * DEADLINE),
+    "iterate": lambda channel: list(channel),
+    "send": lambda channel: [channel.send("x" * 1000) for _ in range(1000)],
+    "send with a timeout": lambda channel: [channel.send("x" * 1000, timeout=10 * DEADLINE) for _ in range(1000)],
+}
+
+
+@pytest.mark.parametrize("what", WAITING)
+def test_closing_wakes_who_waits_in_another_thread(mounting: Mounting, what: str) -> None:
+    bus = mounting("max_queue=8")
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    channel = client.connect(bus / "U_x")
+    found: list[object] = []
+
+    def work() -> None:
+        try:
+            found.append(WAITING[what](channel))
+        except Exception as error:
+            found.append(error)
+
+    def waits() -> bool:
+        if "timeout" in what:  # in poll(2), of which the bus tells nothing
+            return Path(f"/proc/self/task/{thread.native_id}/wchan").read_text().find("poll") >= 0
+        return bool(bus.clients("U_x", waits="write" if "send" in what else "read"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(waits, "it waits")
+    number = channel.fileno()
+    channel.close()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    if what == "iterate":
+        assert found == [[]]
+    else:
+        assert [type(each) for each in found] == [ValueError]
+        assert "is not open" in str(found[0])
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+    with pytest.raises(ValueError, match="is not open"):
+        channel.read()
+    os.close(master)

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from futebus.core.bus import ADMITTED_WORK, Bus
+from futebus.core import channel
+from futebus.core.bus import Bus
 from futebus.core.channel import Channel
 from futebus.core.client import Client
 from futebus.core.errors import Broken, NobodyReads, ShuttingDown, TooManyForUser, WouldBlock
 from futebus.core.limits import Limits
+from futebus.core.writes import ADMITTED_WORK
 
 from .driver import RO, ROOT, RW, USER, WO, Driver, text
 
@@ -256,7 +258,28 @@ def test_what_waits_for_another_write_by_the_same_description_is_bounded_for_eac
     bus.close(shared)
     bus.close(roots)
     assert bus.bus.waiting == 0
-    assert not bus.bus._shared_bytes_of
+    assert not bus.bus._writes._shared_bytes_of
+
+
+@pytest.mark.parametrize("how", ["a signal", "a close"])
+def test_a_write_that_ends_behind_a_broadcast_leaves_nothing_there(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(channel, "READERS_AT_ONCE", 1)
+    bus = Driver()
+    first, second, third = bus.create(b"B_x", WO), bus.open(b"B_x", WO), bus.open(b"B_x", WO)
+    readers = [bus.open(b"B_x", RO) for _ in range(3)]
+    later = [*bus.bus.write(first, b"a\n", bus.tick(), "first")[1].later]
+    for number in range(10):
+        bus.bus.write(second, b"b\n", bus.tick(), number)
+        if how == "a signal":
+            assert bus.cancelled(number) == 0
+    bus.bus.write(third, b"c\n", bus.tick(), "third")
+    if how == "a close":
+        bus.close(second)
+    assert list(bus.channel(b"B_x").behind) == ["first", "third"]
+    while later:
+        later += bus.bus.go_on(later.pop(0), bus.now).later
+    assert [bus.read_all(reader) for reader in readers] == [[b"a\n", b"c\n"]] * 3
+    assert bus.bus.waiting == 0
 
 
 def test_a_poller_is_woken_when_the_writes_by_its_description_are_done() -> None:

@@ -1,6 +1,7 @@
 """`_stat`: one frozen record of the bus, and its text for people."""
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 
@@ -23,9 +24,13 @@ def clients_of(bus: Driver) -> dict[int, stat.ClientStat]:
     return {client.id: client for client in channel.clients}
 
 
+def daemon(command: Callable[[int], bytes] = lambda _: b"", mountpoint: str = "/mnt/bus") -> stat.Daemon:
+    return stat.Daemon("1.2", mountpoint, 99, {"files": 3, "nodes": 4}, command)
+
+
 def text(bus: Driver, commands: dict[int, bytes] | None = None) -> str:
     names = commands or {}
-    return "".join(stat.render(taken(bus), version="1.2", mountpoint="/mnt/bus", command=lambda pid: names.get(pid, b"")))
+    return "".join(stat.for_people(taken(bus), daemon(lambda pid: names.get(pid, b""))))
 
 
 def rows(rendered: str, table: int) -> list[dict[str, str]]:
@@ -40,7 +45,13 @@ def test_an_empty_bus() -> None:
     bus.now = 90 * SECOND
     record = taken(bus)
     assert record == stat.BusStat(
-        uptime=90 * SECOND, is_shutting_down=False, limits=Limits(max_clients=7), named_channels=0, channels=()
+        taken_at=90 * SECOND,
+        uptime=90 * SECOND,
+        is_shutting_down=False,
+        limits=Limits(max_clients=7),
+        named_channels=0,
+        channels=(),
+        gone={},
     )
     assert text(bus).startswith("futebus 1.2 on /mnt/bus, up 1m30s\n0 clients (at most 7,")
     assert "CHANNEL" not in text(bus)
@@ -58,6 +69,7 @@ def test_a_channel() -> None:
     (channel,) = taken(bus).channels
     assert channel._replace(clients=()) == stat.ChannelStat(
         name=b"B_x",
+        number=writer.channel.number,
         type="broadcast",
         state="live",
         mode=0o620,
@@ -244,7 +256,10 @@ def test_the_text() -> None:
     bus.write(slave, b"x" * 1535 + b"\nabc\nhalf")
     bus.now += 3 * SECOND
     rendered = text(bus, {77: b"server", 1: b"c\nat"})
-    assert rendered.rpartition("\n\n")[0].split("\n") == [
+    *blocks, clients_block, inside = rendered.split("\n\n")
+    assert clients_block.startswith("CHANNEL  ID")
+    assert inside == "inside: 3 files, 4 nodes\n"
+    assert "\n\n".join(blocks).split("\n") == [
         "futebus 1.2 on /mnt/bus, up 3.0s",
         "3 clients (at most 16384, 4096 a user), 2 channels (at most 4096)",
         "a message: at most 2.0K; waiting for a client: at most 3 messages, 4.0M",
@@ -267,8 +282,8 @@ def test_the_columns_are_aligned() -> None:
     for name in (b"B_x", b"B_a_much_longer_name", b"A\xff\n"):
         bus.create(name, owner=Owner(len(name) ** 4, 0, 1))
     blocks = text(bus).split("\n\n")
-    assert len(blocks) == 3
-    for block in blocks[1:]:
+    assert len(blocks) == 4
+    for block in blocks[1:3]:
         lines = block.splitlines()
         owner = lines[0].index("STATE" if "STATE" in lines[0] else "ROLE")
         assert all(line[owner - 1] == " " and line[owner] != " " for line in lines)
@@ -278,7 +293,7 @@ def test_the_columns_are_aligned() -> None:
 def test_odd_bytes_are_escaped() -> None:
     bus = Driver()
     bus.create(b"B\x1b[31m\n\xff\\ \xc3\xa9")
-    rendered = "".join(stat.render(taken(bus), version="1", mountpoint="/mnt/\udcff\n", command=lambda _: b"\x07beep"))
+    rendered = "".join(stat.for_people(taken(bus), daemon(lambda _: b"\x07beep", "/mnt/\udcff\n")))
     assert "B\\x1b[31m\\n\\xff\\\\ é" in rendered
     assert "/mnt/\\xff\\n," in rendered
     assert "\\x07beep" in rendered

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from futebus.core.text import SLICE, SLICE_CHARACTERS, duration, escape, size, table
+from futebus.core.text import SLICE, SLICE_CHARACTERS, duration, escape, progress, size, table
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_duration_is_near(nanoseconds: int) -> None:
 
 
 def test_table() -> None:
-    rows = [["a", "1", "x"], ["long name", "1000", ""]]
+    rows = [("a", "1", "x"), ("long name", "1000", "")]
     assert "".join(table(["NAME", "N", "WHAT"], rows, right="N")) == (
         "NAME          N  WHAT\na             1  x\nlong name  1000\n"
     )
@@ -152,10 +152,10 @@ def test_a_table_without_rows_is_its_heads() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, SLICE - 2, SLICE - 1, SLICE, SLICE + 1, 3 * SLICE, 1000])
 def test_a_long_table_comes_in_pieces(count: int) -> None:
-    rows = [[str(number)] for number in range(count)]
+    rows = [(str(number),) for number in range(count)]
     taken = 0
 
-    def take() -> Iterator[list[str]]:
+    def take() -> Iterator[tuple[str, ...]]:
         nonlocal taken
         for row in rows:
             taken += 1
@@ -173,7 +173,32 @@ def test_a_long_table_comes_in_pieces(count: int) -> None:
 
 def test_a_step_of_a_table_of_long_names_is_no_longer_than_others() -> None:
     """A name of 255 bytes that are no UTF-8 is shown with 1,020 characters."""
-    rows = [[escape(b"\xff" * 255), str(number)] for number in range(1000)]
+    rows = [(escape(b"\xff" * 255), str(number)) for number in range(1000)]
     pieces = list(table(["NAME", "NUMBER"], rows, right="NUMBER"))
     assert max(map(len, pieces)) <= SLICE_CHARACTERS
     assert "".join(pieces).count("\n") == 1001
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "seconds", "words"),
+    [
+        (0, 100, 0.0, "[--------------------]   0 %, 0 of 100 lines, 0/s"),
+        (0, 100, 3.0, "[--------------------]   0 %, 0 of 100 lines, 0/s"),
+        (30, 100, 2.0, "[######--------------]  30 %, 30 of 100 lines, 15/s, 4.7s left"),
+        (999, 1000, 1.0, "[###################-]  99 %, 999 of 1,000 lines, 999/s, 0.0s left"),
+        (1_000_000, 1_000_000, 8.0, "[####################] 100 %, 1,000,000 of 1,000,000 lines, 125,000/s, 0.0s left"),
+        (120, 100, 1.0, "[####################] 100 %, 120 of 100 lines, 120/s, 0.0s left"),
+        (0, 0, 1.0, "[####################] 100 %, 0 of 0 lines, 0/s"),
+        (1, 86_401, 1.0, "[--------------------]   0 %, 1 of 86,401 lines, 1/s, 1d00h left"),
+    ],
+)
+def test_progress(done: int, total: int, seconds: float, words: str) -> None:
+    assert progress(done, total, seconds, "line") == words
+
+
+def test_what_was_escaped_is_remembered_within_bounds() -> None:
+    from futebus.core import text
+
+    for number in range(0xE000, 0xE000 + 6000):  # for private use, and so unprintable
+        assert escape(chr(number).encode()) == f"\\u{number:04x}"
+    assert len(text._ESCAPES) <= text._KEPT

@@ -28,6 +28,27 @@ def state_of(process: int) -> str:
     return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
 
 
+def test_cp_joins_a_channel_and_tar_does_not(bus: Mount, start: Start, place: Path) -> None:
+    bus.touch("B_x")
+    copying = start("cp", "-a", bus.path, place / "copy")
+    bus.wait_for_readers(1, "B_x")
+    copying.terminate()
+    copying.wait()
+    assert run("tar", "-cf", place / "bus.tar", bus.path.name, cwd=place).returncode == 0
+
+
+def test_mawk_reads_ahead_unless_it_is_told_not_to(bus: Mount, start: Start, place: Path) -> None:
+    bus.touch("B_x")
+    shown = {options: place / f"shown{number}" for number, options in enumerate(("", "-W interactive"))}
+    for options, path in shown.items():
+        start("bash", "-c", f"exec mawk {options} '{{ print \"got\", $0; fflush() }}' < {bus.path}/B_x > {path}")
+    bus.wait_for_readers(2, "B_x")
+    (bus / "B_x").write_text("hello\n")
+    until(lambda: shown["-W interactive"].read_text() == "got hello\n", "it is shown")
+    bus.wait_for_readers(2, "B_x")  # both have read it, and wait for more
+    assert shown[""].read_text() == ""
+
+
 # ---------------------------------------------------------------------------------------------- Java
 
 READERS = {

@@ -81,7 +81,7 @@ def test_client_and_service_can_be_killed_at_any_moment(mounting: Mounting, star
         assert service.stdout
         assert service.stdout.readline() == "open\n"
         clients = [start(sys.executable, "-c", CLIENT, bus / f"{letter}_up", "deaf", 10**9) for _ in range(2)]
-        until(lambda: int(bus.channel(f"{letter}_up")["IN"]) > 100, "they talk")
+        until(lambda: bus.channel(f"{letter}_up")["messages_in"] > 100, "they talk")
         expect_end([clients[0], service, clients[1]])
         until(lambda: not (bus / f"{letter}_up").exists(), "the channel is gone")
 
@@ -197,7 +197,7 @@ def test_a_signal_ends_the_turn_of_one_of_two_and_the_other_goes_on(mounting: Mo
     until(lambda: first not in members(writers.pid), "it has ended")
     while members(writers.pid):
         os.read(master, 100)
-        until(lambda: not members(writers.pid) or bus.clients("U_jobs", role="master")[0]["RLIST"] != "0", "it goes on")
+        until(lambda: not members(writers.pid) or bus.clients("U_jobs", role="master")[0]["rlist_messages"] != 0, "it goes on")
     assert second
     writers.wait(DEADLINE)
     os.close(master)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.mounts import SHOWN, Mount, Mounting, run
 from ..helpers.waiting import until
 
 
@@ -25,19 +25,19 @@ def refusal(call: object, *arguments: object) -> str:
 def test_a_and_b_channels_are_made_by_any_creating_open_and_stay(bus: Mount, letter: str) -> None:
     path = bus / f"{letter}_x"
     os.close(os.open(path, os.O_RDONLY | os.O_CREAT, 0o640))
-    assert os.listdir(bus.path) == ["_stat", f"{letter}_x"]
+    assert os.listdir(bus.path) == [*SHOWN, f"{letter}_x"]
     assert stat.filemode(path.stat().st_mode) == "-rw-r-----"
     path.unlink()
-    assert os.listdir(bus.path) == ["_stat"]
+    assert os.listdir(bus.path) == SHOWN
 
 
 @pytest.mark.parametrize("letter", ["U", "S"])
 def test_u_and_s_channels_live_as_long_as_their_master(bus: Mount, letter: str) -> None:
     master = os.open(bus / f".{letter}_x", os.O_RDWR | os.O_CREAT)
-    assert os.listdir(bus.path) == ["_stat", f"{letter}_x"]
+    assert os.listdir(bus.path) == [*SHOWN, f"{letter}_x"]
     assert not (bus / f".{letter}_x").exists()
     os.close(master)
-    until(lambda: os.listdir(bus.path) == ["_stat"], "the name is gone")
+    until(lambda: os.listdir(bus.path) == SHOWN, "the name is gone")
 
 
 CREATE = os.O_WRONLY | os.O_CREAT
@@ -98,7 +98,7 @@ def test_a_bus_holds_nothing_but_channels(bus: Mount) -> None:
     assert refusal(os.setxattr, channel, "user.x", b"1") in ("ENOTSUP", "EOPNOTSUPP")
     assert refusal(os.getxattr, channel, "user.x") in ("ENOTSUP", "EOPNOTSUPP")
     assert refusal(os.listxattr, channel) in ("ENOTSUP", "EOPNOTSUPP")
-    assert os.listdir(bus.path) == ["_stat", "B_x"]
+    assert os.listdir(bus.path) == [*SHOWN, "B_x"]
 
 
 def test_streams_do_not_seek(bus: Mount) -> None:
@@ -187,7 +187,7 @@ def test_rm_takes_only_the_name(bus: Mount) -> None:
 def test_removing_a_name_for_bulk_reading_removes_the_channel(bus: Mount) -> None:
     bus.touch("B_x")
     (bus / "+B_x").unlink()
-    assert os.listdir(bus.path) == ["_stat"]
+    assert os.listdir(bus.path) == SHOWN
 
 
 def test_bulk_reads_many_messages_and_a_plain_read_one(bus: Mount) -> None:
@@ -254,7 +254,7 @@ def test_a_full_listing_survives_channels_that_come_and_go(bus: Mount) -> None:
     names = [f"B_{number:04}" for number in range(1500)]
     for name in names:
         bus.touch(name)
-    assert os.listdir(bus.path) == ["_stat", *names]
+    assert os.listdir(bus.path) == [*SHOWN, *names]
     with os.scandir(bus.path) as entries:
         seen = [next(entries).name]
         for name in names[::2]:
@@ -334,7 +334,7 @@ def test_a_channel_can_be_opened_through_its_descriptor(bus: Mount) -> None:
     slave = os.open(f"/dev/fd/{master}", os.O_RDWR)
     again = os.open(f"/dev/fd/{slave}", os.O_WRONLY)
     reader = os.open(f"/dev/fd/{again}", os.O_RDONLY)
-    assert [row["ROLE"] for row in bus.clients("U_x")] == ["master", "slave", "slave", "slave"]
+    assert [row["role"] for row in bus.clients("U_x")] == ["master", "slave", "slave", "slave"]
     os.write(again, b"hello\n")
     os.write(slave, b"too\n")
     assert [os.read(master, 100) for _ in range(2)] == [b"hello\n", b"too\n"]

@@ -18,7 +18,7 @@ from futebus.host import logs
 from futebus.host.mounted import mounted_on, mounts
 
 from ..helpers.kernel import linux
-from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, mounted_by_fstab, run
+from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, bash, device_of, mounted_by_fstab, run
 from ..helpers.programs import Start
 from ..helpers.users import ANN, BECOME, MOUNTER, NOBODY
 from ..helpers.waiting import DEADLINE, until
@@ -200,7 +200,7 @@ def test_who_unmounts_for_it_has_nothing_but_what_that_needs(mounting: Mounting)
 
 def test_without_allow_other_it_is_the_bus_of_that_user(mounting: Mounting) -> None:
     bus = mounting("user=nobody")
-    assert bash(f"echo hi > {bus / 'B_x'}; ls {bus.path}", **NOBODY).stdout == "B_x\n_stat\n"
+    assert bash(f"echo hi > {bus / 'B_x'}; ls {bus.path}", **NOBODY).stdout.split() == ["B_x", *SHOWN]
     assert "Permission denied" in bash(f"ls {bus.path}").stderr
 
 
@@ -492,6 +492,6 @@ def test_the_daemon_is_bound_by_that_unless_it_debugs(mounting: Mounting) -> Non
         (bus / f"U_{number}").write_text("unread\n")
     for master in masters:
         os.close(master)
-    until(lambda: os.listdir(bus.path) == ["_stat"], "all channels are gone")
+    until(lambda: os.listdir(bus.path) == SHOWN, "all channels are gone")
     until(lambda: bus.words.count("messages unread") > logs.BURST // 2, "the log tells of many")
     assert bus.words.count("messages unread") <= 2 * logs.BURST

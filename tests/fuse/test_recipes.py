@@ -58,6 +58,26 @@ def test_a_queue_whose_workers_share_the_master(bus: Mount, place: Path, start: 
     assert sorted(lines_of(place / "done")) == sorted(jobs), "each once; the one that was killed had not done it"
 
 
+@pytest.mark.parametrize("first", ["set -m", ""])
+def test_a_script_that_ends_the_queue(bus: Mount, place: Path, start: Start, first: str) -> None:
+    [recipe] = re.findall(r"```bash\n(exec 3<>/mnt/bus/\.U_jobs\n.*?)```", (TREE / "README.md").read_text(), re.DOTALL)
+    [(ending, wanted)] = re.findall(
+        r"^`(kill .+?)` ends it at a prompt\. A script wants `(.+?)` first", (TREE / "README.md").read_text(), re.MULTILINE
+    )
+    assert wanted == "set -m"
+    script = "\n".join([first, recipe.replace("/mnt/bus", str(bus.path)), "read", ending])
+    process = start("bash", "-c", script, cwd=place)
+    until(lambda: len(bus.clients("U_jobs", waits="read")) == 1, "a worker waits")
+    assert process.stdin
+    process.stdin.write("\n")
+    process.stdin.flush()
+    process.wait(DEADLINE)  # a dd that is left has its pipes open
+    if first:
+        until(lambda: not (bus / "U_jobs").exists(), "nobody is the master any more")
+    else:
+        assert bus.clients("U_jobs", role="master"), "what dd has open"
+
+
 def test_a_dispatcher_whose_workers_are_killed(bus: Mount, place: Path, start: Start) -> None:
     dispatcher = start(sys.executable, TREE / "examples" / "dispatcher.py", bus / "S_tasks")
     until((bus / "S_tasks").exists, "there is a dispatcher")

@@ -162,5 +162,5 @@ def test_who_opened_is_a_process_also_when_one_of_its_threads_did(bus: Mount) ->
     thread = threading.Thread(target=lambda: opened.append(os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)))
     thread.start()
     thread.join()
-    assert [row["PID"] for row in bus.clients("B_x")] == [str(os.getpid())]
+    assert [row["pid"] for row in bus.clients("B_x")] == [os.getpid()]
     os.close(opened[0])

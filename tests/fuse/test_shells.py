@@ -89,7 +89,7 @@ def test_a_chat_in_bash_on_one_descriptor(bus: Mount, start: Start) -> None:
     assert ann.stdout
     assert bob.stdout
     assert ann.stdout.readline() == "{2}I am bob\n"
-    bus.wait_for_clients(2, "A_chat", sent="1")
+    bus.wait_for_clients(2, "A_chat", sent=1)
     # An outsider talks to one of them, and to both.
     assert bash(f"echo '{{2}}psst' > {bus / 'A_chat'}; echo '{{*}}all' > {bus / 'A_chat'}").stderr == ""
     assert bob.stdout.readline() == "{3}psst\n"
@@ -162,6 +162,8 @@ def test_tee_dd_and_head(bus: Mount, start: Start) -> None:
         assert reader.stdout
         assert [reader.stdout.readline() for _ in range(5)] == [f"{number}\n" for number in range(1, 6)]
     tee.kill()
+    tee.wait()
+    until(lambda: not bus.clients("B_in"), "it has gone")
     head = start("head", "-n", "3", bus / "B_in")
     bus.wait_for_readers(1, "B_in")
     bash(f"seq 5 > {bus / 'B_in'}")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from futebus.fuse.filesystem import MAX_LISTINGS_PER_USER, MAX_STATS_PER_USER
+from futebus.fuse.filesystem import MAX_STATS_PER_USER
+from futebus.fuse.listings import MAX_LISTINGS_PER_USER
 
 from ..helpers.kernel import linux
-from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.mounts import SHOWN, Mount, Mounting, bash
 from ..helpers.programs import Start
 from ..helpers.users import ANN, BECOME, BOB
 from ..helpers.waiting import DEADLINE, until
@@ -77,7 +78,7 @@ print(text, flush=True)
         assert bash(attempt, **BOB).returncode != 0, attempt
     after = (bus / name).stat()
     assert (after.st_ino, after.st_mode, after.st_uid, after.st_gid) == (before.st_ino, before.st_mode, 64001, 64001)
-    assert sorted(os.listdir(bus.path)) == ["B_mine", name, "_stat"]
+    assert sorted(os.listdir(bus.path)) == ["B_mine", name, *SHOWN]
     assert bash(f"printf 'one\\ntwo\\n' > {bus / name}", **BOB).stderr == ""
     assert "one\\n" in line_of(master)
 
@@ -161,7 +162,7 @@ sys.stdin.readline()
     assert "B_\\x1b[2J" in text
     assert "\\x1b]0;x\\x07" in text, "the command's name"
     ann.kill()
-    bus.wait_for_clients(0, "B_\\x1b[2J")
+    bus.wait_for_clients(0, "B_\x1b[2J")
     bus.unmount()
     lines = bus.log.read_bytes().decode().removesuffix("\n").split("\n")
     assert all(line.isprintable() for line in lines)
@@ -291,10 +292,10 @@ def test_others_are_served_while_a_long_write_is_taken(bus: Mount, start: Start,
 
     def are_served() -> bool:
         """Whether others were, again and again, in one write: this process may not have got round to it."""
-        before = int(bus.channel(name)["IN"])
+        before = bus.channel(name)["messages_in"]
         ann = write_long(start, bus / name, block)
         assert line_of(ann) == "go\n"
-        until(lambda: int(bus.channel(name)["IN"]) > before, "the first lines have been taken")
+        until(lambda: bus.channel(name)["messages_in"] > before, "the first lines have been taken")
         assert ann.stdout
         served = 0
         while not select.select([ann.stdout], [], [], 0)[0]:
@@ -305,7 +306,7 @@ def test_others_are_served_while_a_long_write_is_taken(bus: Mount, start: Start,
         assert 0 < taken <= size
         if name == "B_flood":
             assert taken == size, "and nothing was left over"
-            assert int(bus.channel(name)["IN"]) == before + size // 3
+            assert bus.channel(name)["messages_in"] == before + size // 3
         return served >= 5  # it takes a hundred slices or more
 
     until(are_served, "others are served meanwhile")
@@ -319,7 +320,7 @@ def test_a_long_write_is_whole_and_in_order(mounting: Mounting, start: Start) ->
     channel = bus.touch("A_x")
     channel.chmod(0o666)
     reader = os.open(channel, os.O_RDONLY)
-    own = int(bus.clients("A_x")[0]["ID"], 16)
+    own = int(bus.clients("A_x")[0]["id"], 16)
     block = f"b''.join(b'{{*}}%d\\n{{{own:x}}}%d\\n' % (2 * n, 2 * n + 1) for n in range(30_000))"
     writers = [write_long(start, channel, block) for _ in range(2)]
     for writer in writers:
@@ -343,13 +344,13 @@ def test_a_signal_ends_a_long_write_with_what_was_taken(bus: Mount, start: Start
 
     def is_ended() -> bool:
         """Whether the signal came before all was taken."""
-        before = int(bus.channel("B_flood")["IN"])
+        before = bus.channel("B_flood")["messages_in"]
         ann = write_long(start, bus / "B_flood", r'b"a\n\n" * 349525')
         assert line_of(ann) == "go\n"
-        until(lambda: int(bus.channel("B_flood")["IN"]) > before, "the first lines have been taken")
+        until(lambda: bus.channel("B_flood")["messages_in"] > before, "the first lines have been taken")
         ann.send_signal(signal.SIGINT)
         taken, size = map(int, line_of(ann).split())
-        assert int(bus.channel("B_flood")["IN"]) == before - (-taken // 3)
+        assert bus.channel("B_flood")["messages_in"] == before - (-taken // 3)
         return 0 < taken < size
 
     until(is_ended, "a signal ends a write")
@@ -359,7 +360,7 @@ def test_going_down_ends_a_long_write(bus: Mount, start: Start) -> None:
     bus.touch("B_flood").chmod(0o666)
     ann = write_long(start, bus / "B_flood", r'b"a\n\n" * 349525')
     assert line_of(ann) == "go\n"
-    until(lambda: bus.channel("B_flood")["IN"] != "0", "the first lines have been taken")
+    until(lambda: bus.channel("B_flood")["messages_in"] != 0, "the first lines have been taken")
     bus.daemon.send_signal(signal.SIGTERM)
     taken, size = map(int, line_of(ann).split())
     assert 0 < taken <= size

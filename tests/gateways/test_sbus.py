@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from futebus.commands.sbus import read
+from futebus.commands.sbus import is_alive, read, write_pid
 from futebus.gateways.sbus.address import Address, BadAddress
 
 from ..helpers.mounts import run
@@ -193,7 +193,7 @@ def test_what_is_in_the_way(serving: Serving, place: Path) -> None:
     path = place / "sbus.socket"
     path.write_text("precious")
     done = run(*COMMAND, "-fa", path)
-    assert (done.returncode, done.stderr) == (1, f"futebus-sbus: {path}: Address already in use\n")
+    assert (done.returncode, done.stderr) == (1, f"futebus-sbus: {path}: something is there that is no socket\n")
     assert path.read_text() == "precious"
     sbus = serving("-r")
     done = run(*COMMAND, "-fa", path)
@@ -277,11 +277,26 @@ def test_it_ends_with_its_last_client(serving: Serving) -> None:
     assert not sbus.path.exists()
 
 
+def test_the_pid_file_of_one_that_is_a_zombie(start: Start, place: Path) -> None:
+    dead = start("sleep", "600")
+    path = place / "pid"
+    path.write_text(f"{dead.pid}\n")
+    with pytest.raises(FileExistsError):
+        write_pid(path)
+    dead.kill()
+    until(lambda: not is_alive(dead.pid), "it has ended")  # and nobody has asked how
+    os.kill(dead.pid, 0)
+    write_pid(path)
+    assert path.read_text() == f"{os.getpid()}\n"
+
+
 def test_the_background(place: Path) -> None:
     pidfile = place / "pid"
     # From a directory that it leaves, with the name of sbusd.
     script = place / "sbusd"
-    script.write_text(f"import sys; sys.argv[0] = '{script}'\nfrom futebus.commands.sbus import main\nsys.exit(main())\n")
+    script.write_text(
+        f"import sys; sys.argv[0] = '{script}'\nfrom futebus.commands.sbus import is_alive, main\nsys.exit(main())\n"
+    )
     pidfile.write_text("999999999\n")  # of one that was killed
     command = [COMMAND[0], str(script), "-a", "socket", "-p", "pid"]
     done = run(*command, cwd=place)

@@ -123,7 +123,7 @@ def test_a_client_that_blocks_holds_the_channel_up_and_loses_nothing(bus: Mount,
 
 def test_without_a_bus_it_does_not_begin(place: Path) -> None:
     done = run(*COMMAND, "-fa", place / "socket", "--channel", place / "B_x")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 2), done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "no bus is mounted" in done.stderr
     assert not (place / "socket").exists()
     assert not (place / "B_x").exists()
@@ -161,7 +161,10 @@ def test_with_wait_it_outlives_its_bus(serving: Serving, mounting: Mounting, rem
         with futebus.client.subscribe(bus / "B_x", bytes) as reader:
             futebus.client.publish(bus / "B_x", b"k\tfrom bus %d" % times)
             assert client.recv() == b"MSG k\0from bus %d" % times
-            assert reader.read(timeout=DEADLINE) == b"k\tfrom bus %d" % times
+            line = reader.read(timeout=DEADLINE)
+            if line == b"k\tbefore there is a bus":  # which has waited, and may come before or after who listens
+                line = reader.read(timeout=DEADLINE)
+            assert line == b"k\tfrom bus %d" % times
             client.msg(b"k", b"for bus %d" % times)
             assert client.recv() == b"MSG k\0for bus %d" % times
             assert reader.read(timeout=DEADLINE) == b"k\tfor bus %d" % times
@@ -179,8 +182,8 @@ def test_what_is_said_while_the_bus_is_away_is_kept(serving: Serving, mounting: 
     bus = mounting("max_message=500000")
     until((bus / "B_x").exists, "it is there")
     # The first lines may be said before anybody can listen.
-    bus.wait_for_clients(1, "B_x", sent="4")
-    assert 30 < int(bus.clients("B_x")[0]["SENT"]) < 50
+    until(lambda: [client for client in bus.clients("B_x") if client["sent"] >= 40], "what was kept is said")
+    assert bus.clients("B_x")[0]["sent"] < 50
 
 
 def test_a_channel_that_is_removed_is_made_anew(bus: Mount, joined: Sbus) -> None:

@@ -12,7 +12,7 @@ from futebus.commands import tmb
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.papers import Shell, examples
+from ..helpers.papers import TREE, Shell, examples
 from ..helpers.programs import Start
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import until
@@ -299,7 +299,7 @@ def test_addresses() -> None:
 def test_without_re2_it_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert tmb.main(["B_x"]) == 1
-    assert capsys.readouterr().err == "futebus-tmb: the module re2 is missing: pip install 'futebus[gateways]', or google-re2\n"
+    assert capsys.readouterr().err == f"futebus-tmb: the module re2 is missing: {TREE}/scripts/install gateways\n"
 
 
 def test_the_examples_of_the_manual_page(bus: Mount, place: Path, start: Start) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import ssl
 import struct
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from futebus.gateways.tmb.admission import HANDSHAKES
+
 from ..helpers.collectors import Collect
-from ..helpers.mounts import Mount, run
+from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.papers import environment, examples
 from ..helpers.programs import Start
 from ..helpers.waiting import until
@@ -130,6 +133,39 @@ def test_there_are_so_many_clients_and_no_more(bus: Mount, start: Start) -> None
 
         until(is_let_in, "there is a place again")
         peers[1].is_told(b":a b\n", b":a b\n")
+
+
+def test_one_user_does_not_take_all_places(bus: Mount, start: Start) -> None:
+    gateway = Gateway(start, bus / "B_x", "--max-clients-per-address", "2")
+    with gateway.peer(b"s 1 r .\n") as one, gateway.peer(b"s 1 r .\n") as two:
+        with Peer(gateway.port) as late:
+            assert late.line() == b"error there are too many clients: try again later\n"
+        gateway.wait_for("there are 2 clients of its address already")
+        with Peer(gateway.port, source="127.0.0.2") as other:  # the same user, by another address
+            assert other.line() == b"error there are too many clients: try again later\n"
+        two.socket.shutdown(socket.SHUT_WR)  # who only listens gives way to others of his
+
+        def is_let_in() -> bool:
+            with Peer(gateway.port) as late, contextlib.suppress(ConnectionError):
+                late.send(b"s 1 r .\n")
+                return late.line().startswith(b"ok")
+            return False
+
+        until(is_let_in, "there is a place again")
+        one.is_told(b":a b\n", b":a b\n")
+
+
+def test_what_the_bus_drops_is_told_to_all_who_have_subscribed(mounting: Mounting, start: Start) -> None:
+    bus = mounting("max_queue=8")
+    gateway = Gateway(start, bus / "B_x")
+    with gateway.peer(b"s 1 r .\n") as all_of_it, gateway.peer(b"s 1 is b\n") as some, Peer(gateway.port) as none:
+        gateway.process.send_signal(signal.SIGSTOP)
+        (bus / "B_x").write_bytes(b"".join(b":a %d\n" % number for number in range(100)))
+        gateway.process.send_signal(signal.SIGCONT)
+        told = b"lost at most 92 messages: more was said than the gateway could take\n"
+        assert sorted(all_of_it.lines(9)) == sorted([told, *(b":a %d\n" % number for number in range(92, 100))])
+        assert some.line() == told
+        none.is_told(b"s 1 is c\n", b"ok subscribed 1 is c\n")
 
 
 def test_who_comes_and_goes_leaves_nothing(bus: Mount, start: Start) -> None:
@@ -324,6 +360,25 @@ def test_a_handshake_that_never_ends_delays_nobody(bus: Mount, start: Start, pap
     assert not failures
     for peer in silent:
         peer.close()
+
+
+def test_strangers_who_do_not_shake_hands_keep_nobody_out(bus: Mount, start: Start, papers: Path) -> None:
+    """There are more of them than places for those who are let in, and for those who are not yet."""
+    gateway = Gateway(start, bus / "B_x", "--tls-cert", str(papers / "both.pem"), "--max-clients", "2")
+    with contextlib.ExitStack() as stack:
+        early = stack.enter_context(secure(gateway, papers))
+        early.is_told(b"s 1 r .\n", b"ok subscribed 1 regexp .\n")
+        for _ in range(HANDSHAKES + 50):
+            stack.enter_context(Peer(gateway.port))
+        for _ in range(3):
+            with secure(gateway, papers) as peer:
+                peer.is_told(b"s 1 r .\n", b"ok subscribed 1 regexp .\n")
+                early.is_told(b":a b\n", b":a b\n")
+        late = stack.enter_context(secure(gateway, papers))
+        late.is_told(b"s 1 r .\n", b"ok subscribed 1 regexp .\n")
+        with secure(gateway, papers) as other:
+            assert other.line() == b"error there are too many clients: try again later\n"
+    gateway.end()
 
 
 def test_a_line_that_is_almost_a_message_does_no_harm(bus: Mount, start: Start) -> None:

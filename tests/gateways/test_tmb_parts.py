@@ -9,15 +9,18 @@ from collections.abc import Iterable
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from futebus.gateways.tmb import lines as reading
+from futebus.gateways.tmb.admission import HANDSHAKE_SECONDS, Handshakes
 from futebus.gateways.tmb.commands import Command, CommandError, Help, Subscribe, Unsubscribe, parse
 from futebus.gateways.tmb.lines import Block, Intake, are_messages, items, messages_of, pieces
 from futebus.gateways.tmb.outbox import SENT, Outbox
 from futebus.gateways.tmb.sorting import Backlog, Sorter
 from futebus.gateways.tmb.subscriptions import EVERYTHING, MAX_INSTRUCTIONS, NotPossible, Subscriptions, Wishes
+from futebus.host.origins import Origin, origin
 
 MESSAGE = re.compile(rb":[^ \t\n\r\f\v]{1,255}[ \t\n\r\f\v]")
 
@@ -375,3 +378,39 @@ def test_white_space_is_the_same_everywhere(blank: bytes) -> None:
     assert messages_of(lines) == b":b x\n:a y\n"
     block = Block(messages_of(lines))
     assert len(block.categories) == len(block.lines) == 2
+
+
+# ---------------------------------------------------------------------------------------------- who comes in
+
+
+HERE, ANN, BEN = origin("127.0.0.1"), origin("192.0.2.1"), origin("192.0.2.2")
+
+
+def test_the_oldest_handshake_gives_way() -> None:
+    async def main() -> None:
+        handshakes = Handshakes(most=4, per_address=2)
+        ended: list[str] = []
+
+        async def shake(name: str, who: Origin) -> None:
+            with handshakes.place(who):
+                await trio.Event().wait()
+            ended.append(name)
+
+        async with trio.open_nursery() as nursery:
+            for name, who, gone in (
+                ("ann 1", ANN, []),
+                ("ann 2", ANN, []),
+                ("ann 3", ANN, ["ann 1"]),  # of its own address
+                ("here 1", HERE, []),
+                ("here 2", HERE, []),
+                ("here 3", HERE, ["ann 2"]),  # of those who have most, the first that came
+                ("ben 1", BEN, ["here 1"]),
+            ):
+                nursery.start_soon(shake, name, who)
+                await trio.testing.wait_all_tasks_blocked()
+                assert ended == gone, name
+                ended.clear()
+            await trio.sleep(HANDSHAKE_SECONDS + 1)
+            assert sorted(ended) == ["ann 3", "ben 1", "here 2", "here 3"]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -165,6 +165,29 @@ def test_the_version_and_nonsense(place: Path) -> None:
     assert run(*UBUS, "connect", "--nonsense", home=place).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["expos", "B_x", "app/x.signal"], "did you mean expose? A BUS that is called expos is ./expos, or behind --"),
+        (["conect", "app/x.signal"], "did you mean connect? A BUS that is called conect is ./conect, or behind --"),
+        (["-q", "signals"], "did you mean signal? A BUS that is called signals is ./signals, or behind --"),
+        (["-q", "expose", "B_x", "app/x.signal"], "expose comes first, and options behind it"),
+    ],
+)
+def test_what_is_meant_for_a_sub_command_is_no_socket(place: Path, words: list[str], said: str) -> None:
+    done = run(*UBUS, *words, home=place)
+    assert (done.returncode, done.stderr.decode()) == (2, f"futebus-ubus: {said} (see futebus-ubus --help)\n")
+    assert not (place / ".ipc").exists()
+
+
+@pytest.mark.parametrize("words", [["--", "expos"], ["./expos"], ["x", "expos"], ["expos.signal"], ["app/expos"]])
+def test_a_socket_may_be_called_like_that(place: Path, words: list[str]) -> None:
+    environment = {**os.environ, "HOME": str(place)}
+    done = mounts.run(*UBUS, *words, env=environment, cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "\t1\n" in done.stdout, "it was served, until the end of input"
+
+
 def test_paths_and_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     assert path_of("app/x") == Path("/home/ann/.ipc/app/x")

@@ -1,9 +1,12 @@
 """`futebus-ubus expose` on a real bus, with sockets and socat: methods, rest buses, signals and properties."""
 
+import fcntl
 import os
 import signal
 import socket
 import stat
+import sys
+import termios
 from pathlib import Path
 
 import futebus.client as client
@@ -12,7 +15,11 @@ from ..helpers.mounts import Mount, bash
 from ..helpers.programs import Start
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import until
+from .sbuses import acting_as
 from .ubuses import UBUS, Peer, Program, Service, expose, run, sock, writer
+
+ANN = 64_001
+"""The number of a user who is not root."""
 
 
 def test_a_method(bus: Mount, place: Path, start: Start) -> None:
@@ -61,6 +68,61 @@ def test_calls_of_every_length(bus: Mount, place: Path, start: Start) -> None:
         assert Peer(bigger).say(b"x" * 300_000 + b"\n").line().startswith(b"\a75\t")
 
 
+def test_a_call_that_is_too_long_is_refused_behind_the_answers_to_those_before(bus: Mount, place: Path, start: Start) -> None:
+    path = place / "x.method"
+    with client.serve(bus / "S_upper") as service:
+        expose(start, place, bus / "S_upper", str(path), "--max-call", "1M")
+        for too_long in (b"x" * (1 << 20), b"x" * 300_000 + b"\n"):  # for the gateway, and for the bus
+            peer = Peer(path).say(b"a\nb\n")
+            peer.say(too_long + b"c\n")
+            until(lambda peer=peer: unread(peer) < 50_000, "it has been read")  # type: ignore[misc]
+            for _ in range(2):
+                who, text = service.read()
+                service.answer(who, text.upper())
+            assert peer.lines(2) == [b"A\n", b"B\n"]
+            assert peer.line().startswith(b"\a75\t")
+
+
+def unread(peer: Peer) -> int:
+    """Bytes of memory that is taken by what the other side has not read."""
+    return int.from_bytes(fcntl.ioctl(peer.socket, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def test_who_has_gone_has_no_place_though_his_calls_are_not_answered(bus: Mount, place: Path, start: Start) -> None:
+    path = place / "x.method"
+    with Service(bus / "S_upper") as service:
+        expose(start, place, bus / "S_upper", str(path), "--max-clients", "1")
+        service.hold.set()
+        peer = Peer(path).say(b"x\n" * 5000)
+        until(lambda: len(service.asked) >= 1024, "no more is taken of him")
+        peer.close()
+        service.hold.clear()
+
+        def has_place() -> bool:
+            other = Peer(path)
+            try:
+                return other.say(b"y\n").line() == b"Y\n"
+            except ConnectionError:
+                return False
+
+        until(has_place, "there is a place again")
+
+
+def test_a_user_does_not_take_all_places(bus: Mount, place: Path, start: Start) -> None:
+    path = place / "x.signal"
+    gateway = expose(start, place, bus.touch("B_x"), str(path), "--max-clients-per-user", "1", "--mode", "666")
+    with acting_as(ANN, ANN):
+        ann, refused = Peer(path), Peer(path)
+    with acting_as(64_777, ANN):
+        other = Peer(path)
+    assert refused.rest() == b"\a87\ttoo many clients\n"
+    gateway.wait_for(f"user {ANN} has 1 clients")
+    roots = [Peer(path), Peer(path)]
+    ann.say(b"x\n")
+    for each in (ann, other, *roots):
+        assert each.line() == b"x\n"
+
+
 def test_who_does_not_read_his_answers_delays_nobody(bus: Mount, place: Path, start: Start) -> None:
     with Service(bus / "S_upper") as service:
         path = place / "x.method"
@@ -88,7 +150,8 @@ def test_a_rest_bus(bus: Mount, place: Path, start: Start) -> None:
         expose(start, place, bus / "S_upper", "app/x.rest")
         assert Peer(path).say(b"one\ntwo").finish().rest() == b"ONE\nTWO\n"
         assert Peer(path).finish().rest() == b""
-        assert Peer(path).say(b"\n\n").finish().rest() == b""
+        empty = b"\a22\tan empty call\n"
+        assert Peer(path).say(b"\none\n\n\ntwo\n\n").finish().rest() == empty + b"ONE\n" + 2 * empty + b"TWO\n" + empty
         many = b"".join(b"%d x\n" % number for number in range(20_000))
         assert Peer(path).say(many).finish().rest() == many.upper()
         shout = run(*UBUS, "connect", "app/x.rest", home=place, data=b"hello\n")

@@ -68,11 +68,13 @@ class Gateway:
 class Peer:
     """A TCP client."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", buffer: int = 0) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", buffer: int = 0, source: str = "") -> None:
         self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         self.socket.settimeout(DEADLINE)
         if buffer:  # of the kernel, for what is not read; else it is megabytes
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.connect((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._data = b""

@@ -1,13 +1,17 @@
 """Buses mounted for tests. A bug must never hang the suite: each mount has a deadline after which its connection is aborted."""
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from futebus.core import kinds
 
 from .waiting import DEADLINE, until
 from .watching import WATCH, abort_connection
@@ -47,6 +51,13 @@ def abort(mountpoint: Path) -> None:
         return
     _cut(mountpoint, device)
     subprocess.run(["umount", "-l", str(mountpoint)], check=False, stderr=subprocess.DEVNULL)
+
+
+Row = Mapping[str, Any]
+"""A channel or a client, as `_stat.json` shows it."""
+
+SHOWN = [name.decode() for name in kinds.SHOWN]
+"""What is in the directory of each bus."""
 
 
 class Mount:
@@ -113,26 +124,33 @@ class Mount:
         """The text of `_stat`."""
         return (self / "_stat").read_text()
 
-    def clients(self, channel: str | None = None, **wanted: str) -> list[Mapping[str, str]]:
-        """The clients as `_stat` shows them: those of a channel, or those whose columns have these values."""
+    def told(self) -> Any:
+        """What `_stat.json` tells."""
+        return json.loads((self / "_stat.json").read_bytes())
+
+    def clients(self, channel: str | None = None, rw: str = "", **wanted: object) -> list[Row]:
+        """The clients as `_stat.json` shows them: those of a channel, those that can do this (`r-`, `-w+`), with these values."""
         return [
-            row
-            for row in table(self.stat(), "CHANNEL  ID")
-            if channel in (None, row["CHANNEL"]) and all(row[name.upper()].startswith(value) for name, value in wanted.items())
+            client
+            for row in self.told()["channels"]
+            for client in row["clients"]
+            if channel in (None, row["name"])
+            and _access(client).startswith(rw)
+            and all(client[name] == value for name, value in wanted.items())
         ]
 
-    def channel(self, name: str) -> Mapping[str, str]:
-        """A channel as `_stat` shows it."""
-        return next(row for row in table(self.stat(), "CHANNEL  STATE") if row["CHANNEL"] == name)
+    def channel(self, name: str) -> Row:
+        """A channel as `_stat.json` shows it."""
+        return next(row for row in self.told()["channels"] if row["name"] == name)
 
     def inside(self) -> Mapping[str, int]:
-        """What the daemon keeps, as `_stat` tells: open files, nodes, waiting calls and so on."""
-        words = self.stat().rpartition("\ninside: ")[2]
-        return {what: int(count) for count, _, what in (each.partition(" ") for each in words.strip().split(", "))}
+        """What the daemon keeps: open files, nodes, waiting calls and so on."""
+        inside: Mapping[str, int] = self.told()["inside"]
+        return inside
 
-    def wait_for_clients(self, count: int, channel: str, deadline: float = DEADLINE, **wanted: str) -> list[Mapping[str, str]]:
+    def wait_for_clients(self, count: int, channel: str, deadline: float = DEADLINE, **wanted: Any) -> list[Row]:
         """Waits until so many clients are as `clients` asks for, for so many seconds at most."""
-        found: list[Mapping[str, str]] = []
+        found: list[Row] = []
 
         def are_there() -> bool:
             found[:] = self.clients(channel, **wanted)
@@ -189,17 +207,21 @@ class Mount:
             abort(self.path)
 
 
-def table(text: str, head: str) -> list[Mapping[str, str]]:
-    """The table of `_stat` whose head line begins so: a mapping of column heads to cells for each row."""
-    for block in text.split("\n\n"):
-        lines = block.splitlines()
-        if lines and lines[0].split()[:2] == head.split():
-            heads = lines[0].split()
-            return [dict(zip(heads, line.split(None, len(heads) - 1), strict=True)) for line in lines[1:]]
-    return []
+def _access(client: Row) -> str:
+    return f"{'r' if client['reads'] else '-'}{'w' if client['writes'] else '-'}{'+' if client['bulk'] else ''}"
 
 
 Mounting = Callable[..., Mount]
+
+
+@contextlib.contextmanager
+def hanging(bus: Mount) -> Iterator[None]:
+    """The bus hangs meanwhile."""
+    bus.daemon.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        bus.daemon.send_signal(signal.SIGCONT)
 
 
 def run(*command: str | Path, timeout: float = DEADLINE, **popen: Any) -> subprocess.CompletedProcess[str]:

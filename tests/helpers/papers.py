@@ -1,9 +1,14 @@
 """What the pages for people print, and shells into which it is typed."""
 
+import contextlib
+import fcntl
 import os
 import re
 import signal
+import struct
 import subprocess
+import termios
+from collections.abc import Iterator
 from pathlib import Path
 
 from .programs import Start
@@ -97,3 +102,63 @@ class Shell:
     def rest(self) -> list[str]:
         """What it has shown besides."""
         return self._shown.read_text().split("\n")[self._seen : -1]
+
+
+class Terminal:
+    """A terminal with an interactive bash, for what only happens there: job control, and words that come between others.
+
+    Args:
+        start: starts it.
+        place: where it is, and its home.
+        path: directories to look for programs in first.
+    """
+
+    def __init__(self, start: Start, place: Path, *path: Path) -> None:
+        self._terminal, self._there = os.openpty()
+        os.set_blocking(self._terminal, False)
+        fcntl.ioctl(self._there, termios.TIOCSWINSZ, struct.pack("4H", 24, 1000, 0, 0))  # so that no line is broken
+        own = environment(place)
+        own |= {"PATH": ":".join([*map(str, path), own["PATH"]]), "PS1": "$ ", "TERM": "dumb"}
+        # The first terminal that the leader of a session opens becomes its own.
+        words = 'exec bash --noprofile --norc -i <"$0" >"$0" 2>&1'
+        self._process = start("sh", "-c", words, os.ttyname(self._there), cwd=place, env=own)
+        self._shown = ""
+        self._seen = 0
+
+    @property
+    def shown(self) -> str:
+        """All that it has shown."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._terminal, 1 << 16):
+                self._shown += data.decode(errors="replace").replace("\r\n", "\n")
+        return self._shown
+
+    def type(self, words: str) -> None:
+        """Types a line, and waits until it is shown."""
+        os.write(self._terminal, f"{words}\n".encode())
+        self.expect(f"{words}\n")
+
+    def expect(self, *words: str) -> None:
+        """Waits until it shows these, in any order, behind all that was expected before."""
+        until(lambda: all(each in self.shown[self._seen :] for each in words), f"it shows {words}, and not {self._shown!r}")
+        self._seen = max(self._shown.index(each, self._seen) + len(each) for each in words)
+
+    def close(self) -> None:
+        """Ends it, and all that was started there: each job is a process group of its own."""
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                if os.getsid(int(entry.name)) == self._process.pid:
+                    os.kill(int(entry.name), signal.SIGKILL)
+        os.close(self._there)  # not before: what nobody has open, or not yet, is no terminal
+        os.close(self._terminal)
+
+
+@contextlib.contextmanager
+def terminals(count: int, start: Start, place: Path, *path: Path) -> Iterator[list[Terminal]]:
+    """So many terminals side by side."""
+    opened = [Terminal(start, place, *path) for _ in range(count)]
+    try:
+        yield opened
+    finally:
+        for each in opened:
+            each.close()

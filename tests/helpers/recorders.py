@@ -17,6 +17,9 @@ from .waiting import DEADLINE, until
 
 RECORD = [sys.executable, "-m", "futebus.commands.record"]
 
+PUBLISHER = "futebus-publish"
+"""What the process that publishes calls itself."""
+
 Remounting = Callable[[Mount], Mount]
 
 
@@ -72,15 +75,25 @@ class Recorder:
 
     def drain(self) -> int:
         """The process that takes the lines. Waits until there is one."""
+        return self._child("the drain", lambda name: name != PUBLISHER)
+
+    def publisher(self) -> int:
+        """The process that publishes them. Waits until there is one."""
+        return self._child("the publisher", lambda name: name == PUBLISHER)
+
+    def _child(self, what: str, is_it: Callable[[str], bool]) -> int:
         found: list[int] = []
 
         def is_there() -> bool:
-            found[:] = [
-                int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal() and parent_of(entry) == self.holder
-            ]
+            found.clear()
+            for entry in Path("/proc").iterdir():
+                if entry.name.isdecimal() and parent_of(entry) == self.holder:
+                    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                        if is_it((entry / "comm").read_text().strip()):
+                            found.append(int(entry.name))
             return len(found) == 1
 
-        until(is_there, "it has a drain")
+        until(is_there, f"there is {what}")
         return found[0]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -93,10 +106,11 @@ class Recorder:
 def parent_of(entry: Path) -> int | None:
     """The parent of a process that lives, by its directory in /proc."""
     try:
-        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+        # Bytes: somebody else's process may be called anything.
+        state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if state == "Z" else int(parent)
+    return None if state == b"Z" else int(parent)
 
 
 def is_alive(pid: int) -> bool:

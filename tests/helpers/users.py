@@ -1,12 +1,13 @@
 """Other users than root, who runs the tests: programs that act as one, and what they need of the machine."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ANN = {"user": 64001, "group": 64001, "extra_groups": []}
 BOB = {"user": 64002, "group": 64002, "extra_groups": []}
-NOBODY = {"user": 65534, "group": 65534, "extra_groups": []}  # fusermount3 wants a user with a name
+NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}  # fusermount3 wants a user with a name
 
 # A user may not be able to start the interpreter that runs the tests, but root can, and become that user.
 BECOME = """

@@ -53,6 +53,9 @@ PAGES = re.compile(r"(__)?(folio|filemap|wait_on_page|do_read_cache)\w*$")
 """Where it waits for a page of a file."""
 
 
+DISK = re.compile(r"(block|iomap|ext4|xfs|btrfs)_")
+"""Where it is in a file system of a disk."""
+
 ENTRY = re.compile(r"do_syscall_|entry_|__x64_sys_|ksys_|asm_|ret_from_fork")
 """What every stack ends in."""
 
@@ -60,6 +63,12 @@ ENTRY = re.compile(r"do_syscall_|entry_|__x64_sys_|ksys_|asm_|ret_from_fork")
 def inside_fuse(stack: list[str]) -> bool:
     """Whether a kernel stack, or the one function that `wchan` tells, is in FUSE, on the side of those who call."""
     return any(re.match(r"_*(fuse_(?!dev_)|request_wait_answer)", function) for function in stack)
+
+
+def waits_for_disk(stack: list[str]) -> bool:
+    """Whether who is in FUSE waits for a page of his own buffer, which is a file of a disk: that is as slow as the disk is."""
+    own = stack[: stack.index("handle_mm_fault")] if "handle_mm_fault" in stack else []
+    return any(DISK.match(function) for function in own) and not inside_fuse(own)
 
 
 class Stat(NamedTuple):
@@ -368,7 +377,7 @@ class Watch:
         """How long a task that is in state D in this stack may be so; 0 if it is nothing of FUSE."""
         pid = int(task.partition("/")[0])
         if inside_fuse(stack):
-            return PATIENCE
+            return DOUBT_PATIENCE if waits_for_disk(stack) else PATIENCE
         if not stack:
             return DOUBT_PATIENCE
         if PAGES.match(stack[0]):

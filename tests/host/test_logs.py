@@ -227,7 +227,7 @@ def test_what_could_not_be_written_is_counted_too(outlet: Callable[[], tuple[log
 
 def test_others_may_make_it_non_blocking(outlet: Callable[[], tuple[logs.Outlet, int]]) -> None:
     made, reading = outlet()
-    writing = reading + 1
+    writing = made._descriptor
     count = fill(writing)
     os.set_blocking(writing, False)
     made.put(b"hello\n")

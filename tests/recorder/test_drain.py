@@ -212,7 +212,7 @@ def test_losses_of_others_are_not_counted(mounting: Mounting, place: Path, start
     bus = mounting("max_queue=10")
     bus.touch("B_x")
     sleeper = start("bash", "-c", f"exec 3<{bus / 'B_x'}; read")
-    bus.wait_for_clients(1, "B_x", pid=str(sleeper.pid))
+    bus.wait_for_clients(1, "B_x", pid=sleeper.pid)
     drain = draining(bus / "B_x").wait_until_joined()
     for number in range(0, 100, 5):
         (bus / "B_x").write_bytes(numbered(number, number + 5))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from futebus.recorder.holder import pause_after
+from futebus.recorder.children import pause_after
 from futebus.recorder.worker import END_SECONDS
 from futebus.spool import Spool, SpoolLock, SpoolWriter
 
@@ -232,7 +232,7 @@ def test_a_signal_that_comes_twice_is_one(bus: Mount, recording: Recording, star
     for _ in range(5):
         recorder = recording(bus / "U_x")
         running = writers(start, bus / "U_x", 1, 20_000)
-        until(lambda: bus.channel("U_x")["IN"] != "0", "lines come")
+        until(lambda: bus.channel("U_x")["messages_in"] != 0, "lines come")
         for _ in range(2):
             os.killpg(recorder.process.pid, signal.SIGTERM)
             recorder.process.send_signal(signal.SIGTERM)
@@ -265,7 +265,8 @@ def test_a_signal_to_the_drain_alone_is_forgotten(bus: Mount, recording: Recordi
     drain = recorder.drain()
     os.kill(drain, signal.SIGTERM)
     begin = time.monotonic()
-    until(lambda: time.monotonic() > begin + END_SECONDS, "the holder would have ended by the same signal")
+    # The drain counts from when it has got to know of it.
+    until(lambda: time.monotonic() > begin + 2 * END_SECONDS, "the holder would have ended by the same signal")
     kill(recorder.holder)
     recorder.wait_for(f"{drain} holds it now")
     (bus / "U_x").write_bytes(b"one\n")
@@ -346,9 +347,9 @@ def test_lines_that_are_too_old_go_without_new_ones(bus: Mount, recording: Recor
         (["--print", "spool", "--slave"], 2, "--master or --slave does not go with --print or --info"),
         (["--print", "spool", "more"], 2, "one spool, please, and not more too"),
         (["--print", "spool", "--to", "1", "-f"], 2, "--to and --follow exclude each other"),
-        (["--print", "spool", "--from", "noon"], 2, "argument --from: not an offset (1234, -100), an age (10m) or a time"),
-        (["--print", "spool", "--from", "9999-12-31T23:59:59-14:00"], 2, "argument --from: not an offset (1234, -100), an age"),
-        (["--print", "spool", "--from", "999999999d"], 2, "argument --from: not an offset (1234, -100), an age"),
+        (["--print", "spool", "--from", "noon"], 2, "argument --from: not the number of a line (1234, -100), an age (10m)"),
+        (["--print", "spool", "--from", "9999-12-31T23:59:59-14:00"], 2, "argument --from: not the number of a line"),
+        (["--print", "spool", "--from", "999999999d"], 2, "argument --from: not the number of a line"),
         (["--print", "spool"], 1, "there is no directory spool"),
         (["--info", "spool"], 1, "there is no directory spool"),
         (["X_x", "spool"], 1, "PLACE/X_x: no channel has this name; its first letter is U, A, S or B"),
@@ -371,6 +372,12 @@ def test_what_is_wrong_is_said_in_one_line(place: Path, arguments: list[str], st
     assert done.stderr.count("\n") == 1
     assert (done.returncode, done.stdout) == (status, "")
     assert not (place / "spool").exists() or status == 1
+
+
+def test_a_bus_in_place_of_a_channel(bus: Mount, place: Path) -> None:
+    done = run(*RECORD, bus.path, place / "spool")
+    assert done.stderr == f"futebus-record: {bus.path} is a bus; name a channel of it, such as {bus.path}/B_log\n"
+    assert done.returncode == 1
 
 
 def test_a_channel_that_may_not_be_opened_ends_it(mounting: Mounting, place: Path, start: Start) -> None:

@@ -99,7 +99,7 @@ def test_a_restart_of_the_service_loses_nothing(bus: Mount, recording: Recording
     for number in range(3):
         wait_for_more(recorder.spool)
         [client] = bus.clients("U_x", role="master")
-        assert int(client["PID"]) == opener
+        assert client["pid"] == opener
         if number == 1:  # both at once, which is what a service manager does when it is in a hurry
             os.killpg(recorder.process.pid, signal.SIGKILL)
             recorder.process.wait()

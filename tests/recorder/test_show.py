@@ -1,8 +1,11 @@
 """What the recorder shows of a spool: its lines, at any place, also into a channel; and a summary."""
 
+import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -142,10 +145,42 @@ def test_info(spool: Path) -> None:
     assert rows["channel"] == "U_x"
     assert rows["identity"] == Spool(spool).id
     assert rows["lines"] == "300, from 0 up to 300"
-    assert re.fullmatch(r"30000 \(29\.3K\), \S+ on the disk in 1 segments", rows["bytes"])
+    assert rows["bytes"] == "30000 (29.3K)"
+    assert re.fullmatch(r"[\d.]+[KM] in 1 segment, with room that is kept for lines to come", rows["disk"])
     assert rows["lost"] == "7, that came faster than they could be taken"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d", rows["first"])
     assert rows["first"] <= rows["last"]
+
+
+HASTY = "import sys; from futebus.commands import record; record.PROGRESS_SECONDS = 0.0; sys.exit(record.main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize(("to", "shows"), [("file", True), ("pipe", False), ("file, followed", False)])
+def test_print_shows_on_a_terminal_how_far_it_is(spool: Path, place: Path, to: str, shows: bool) -> None:
+    """But not when it may be a pager that draws there."""
+    master, slave = os.openpty()
+    end, pipe = os.pipe()
+    out = pipe if to == "pipe" else os.open(place / "out", os.O_WRONLY | os.O_CREAT)
+    options = ["--follow"] if "followed" in to else []
+    command = [sys.executable, "-c", HASTY, "--print", str(spool), *options]
+    with subprocess.Popen(command, stdout=out, stderr=slave, env=os.environ | {"TERM": "xterm"}) as process:
+        if options:
+            until(lambda: (place / "out").stat().st_size == len(numbered(0, 300)), "all is there")
+            process.kill()
+        else:
+            assert process.wait(DEADLINE) == 0
+    os.close(slave)
+    screen = b""
+    with contextlib.suppress(OSError):  # it has ended
+        while piece := os.read(master, 4096):
+            screen += piece
+    assert (b"[####################] 100 %, 300 of 300 lines" in screen) == shows
+    assert screen.endswith(b"\r\x1b[K") == shows, "and takes it away"
+    assert bool(screen) == shows
+    if to != "pipe":
+        assert (place / "out").read_bytes() == numbered(0, 300)
+    for descriptor in (master, out, end, *([pipe] if out != pipe else [])):
+        os.close(descriptor)
 
 
 def test_info_of_an_empty_spool(place: Path) -> None:

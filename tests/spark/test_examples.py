@@ -3,12 +3,13 @@
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from ..helpers.collectors import Collect
-from ..helpers.mounts import Mounting
+from ..helpers.mounts import Mounting, run
 from ..helpers.papers import QUICK, environment
 from ..helpers.programs import Start
 from ..helpers.waiting import until
@@ -59,3 +60,15 @@ def test_examples(mounting: Mounting, place: Path, start: Start, collect: Collec
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does; what spark-submit runs is a child of Java
         assert process.wait(20) == status
         assert "Traceback" not in process.communicate()[1]
+
+
+@pytest.mark.parametrize("example", ["word_count.py", "alerts.py"])
+def test_a_wrong_argument_is_answered_in_one_line(place: Path, example: str) -> None:
+    done = run(sys.executable, EXAMPLES / example, place)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{example}: no bus is mounted on {place}\n")
+    assert not list(place.iterdir()), "no ordinary file is made where no bus is"
+    usage = f"usage: {example} BUS, the directory where a bus is mounted\n"
+    done = run(sys.executable, EXAMPLES / example, "-h")
+    assert (done.returncode, done.stdout, done.stderr) == (0, usage, "")
+    done = run(sys.executable, EXAMPLES / example)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", usage)

@@ -2,14 +2,20 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mounting
+from ..helpers.nats import Serving, serving
 from ..helpers.papers import TREE, Shell, blocks, environment
 from ..helpers.programs import Start
+from ..helpers.streams import Filling, filling
 from ..helpers.waiting import until
+
+__all__ = ["filling", "serving"]
 
 SLOW = 200.0
 """Seconds that a Spark may take to start on a machine that has much to do."""
@@ -24,7 +30,7 @@ def test_the_programs_of_the_page(mounting: Mounting, place: Path, start: Start,
         block.replace("/mnt/bus", str(bus.path)).replace("/var/tmp", str(place))
         for block in blocks((TREE / "docs" / "spark.md").read_text(), "python")
     ]
-    first, session, own_format, writing = page
+    first, session, own_format, writing, _, _ = page
 
     # What a program begins with, from anywhere, by spark-submit.
     (place / "program.py").write_text(f"{session}\n{own_format}\nprint('columns:', jobs.columns)\n")
@@ -54,3 +60,24 @@ def test_the_programs_of_the_page(mounting: Mounting, place: Path, start: Start,
 
     assert submitted.wait(SLOW) == 0, (place / "submitted").read_text()
     assert "columns: ['value', 'channel', 'offset', 'timestamp', 'address']\n" in (place / "submitted").read_text()
+
+
+def test_the_streams_of_the_page(spark: SparkSession, serving: Serving, filling: Filling, place: Path) -> None:
+    server = serving(jetstream=True)
+    filled = filling(server.url)
+    *_, reading, writing = (
+        block.replace("nats://nats.example", server.url).replace("/var/tmp", str(place)).replace("/shared", str(place))
+        for block in blocks((TREE / "docs" / "spark.md").read_text(), "python")
+    )
+    names: dict[str, Any] = {"spark": spark}
+    exec(reading, names)
+    names["texts"] = names["lines"].where("subject = 'lines.a'").select("value")
+    exec(writing, names)
+    (query,) = spark.streams.active
+    try:
+        until(lambda: query.lastProgress, "it has begun")
+        filled.say("one", "two")
+        until(lambda: filled.state.last == 2 or query.exception(), "it is sent")
+        assert filled.do(lambda stream: stream.last("lines.alerts")).data == b"one\ntwo\n"
+    finally:
+        query.stop()

@@ -11,7 +11,8 @@ from ..helpers.waiting import DEADLINE, until
 from .test_spool import lines_of
 
 WRITER = """
-import os, signal, sys
+import os, signal, sys, time
+pause = float(sys.argv[4]) if len(sys.argv) > 4 else 0
 name, count, channel = sys.argv[1], int(sys.argv[2]), os.open(sys.argv[3], os.O_WRONLY)
 ends = []
 signal.signal(signal.SIGTERM, lambda number, frame: ends.append(number))
@@ -21,6 +22,8 @@ while begin != count and not ends:
     while data:
         data = data[os.write(channel, data):]
     begin += 50
+    if pause:
+        time.sleep(pause)
 print(begin, flush=True)
 """
 """Writes numbered lines, as many or until SIGTERM. Says how many, and ends with status 0, only when the bus has accepted all."""
@@ -28,9 +31,9 @@ print(begin, flush=True)
 ENDLESS = -1
 
 
-def writers(start: Start, channel: Path, count: int, each: int = ENDLESS) -> "list[subprocess.Popen[str]]":
-    """Starts programs that write so many lines each, or until they are told to end."""
-    return [start(sys.executable, "-c", WRITER, str(number), str(each), channel) for number in range(count)]
+def writers(start: Start, channel: Path, count: int, each: int = ENDLESS, pause: float = 0.0) -> "list[subprocess.Popen[str]]":
+    """Starts programs that write so many lines each, or until they are told to end; if told so, with pauses between every 50."""
+    return [start(sys.executable, "-c", WRITER, str(number), str(each), channel, str(pause)) for number in range(count)]
 
 
 def finish(running: "list[subprocess.Popen[str]]") -> list[list[int]]:

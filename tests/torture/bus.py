@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.mounts import Mount, table
+from tests.helpers.mounts import Mount
 from tests.helpers.waiting import until
 
 from .evidence import Evidence, sums
@@ -86,9 +86,9 @@ def _watch(bus: Mount, seconds: float, show: Show) -> int:
 
 
 def _check_sums(bus: Mount) -> None:
-    text = bus.stat()
-    wrong = sums(table(text, "CHANNEL  STATE"), table(text, "CHANNEL  ID"))
-    assert not wrong, "\n".join([*wrong, text])
+    told = bus.told()
+    wrong = sums(told["channels"])
+    assert not wrong, "\n".join([*wrong, json.dumps(told, indent=1)])
 
 
 def _compare(bus: Mount, evidence: Evidence) -> None:
@@ -98,6 +98,6 @@ def _compare(bus: Mount, evidence: Evidence) -> None:
         row = bus.channel(name)
         accepted, read = evidence.bounds(name)
         # The last message is not in the records of its writer; those who were there to read it have it in theirs.
-        said, heard = int(row["IN"]) - 1, int(row["OUT"]) - evidence.last_heard(name)
+        said, heard = row["messages_in"] - 1, row["messages_out"] - evidence.last_heard(name)
         assert said in accepted, f"{name}: {said} messages in, by the clients {accepted}"
         assert heard in read, f"{name}: {heard} messages out, by the clients {read}"

@@ -9,10 +9,12 @@ import graphlib
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+
+from tests.helpers.mounts import Row
 
 from . import record
 from .program import END, LASTING
@@ -353,26 +355,20 @@ class Evidence:
         )
 
 
-def sums(rows: list[Mapping[str, str]], clients: list[Mapping[str, str]]) -> list[str]:
-    """Checks one snapshot of `_stat`: every copy of a message is somewhere, once, and nobody waits who need not.
+def sums(channels: list[Row]) -> list[str]:
+    """Checks one snapshot of `_stat.json`: every copy of a message is somewhere, once, and nobody waits who need not.
 
     Returns:
         What is wrong, in words.
     """
-    waiting: Counter[str] = Counter()
-    asleep = []
-    for client in clients:
-        waiting[client["CHANNEL"]] += int(client["RLIST"])
-        if client["WAITS"].startswith("read") and int(client["RLIST"]):
-            asleep.append(f"{client['CHANNEL']}: client {client['ID']} waits in read, and {client['RLIST']} messages are there")
-    total: dict[str, list[int]] = {}
-    for row in rows:  # those that share a name are added up
-        copies, out, dropped, lost = (int(row[head]) for head in ("COPIES", "OUT", "DROPPED", "LOST"))
-        total.setdefault(row["CHANNEL"], [0, 0])
-        total[row["CHANNEL"]][0] += copies
-        total[row["CHANNEL"]][1] += out + dropped + lost
-    return asleep + [
-        f"{name}: {copies} copies, of which {gone} are gone and {waiting[name]} wait"
-        for name, (copies, gone) in total.items()
-        if copies != gone + waiting[name]
-    ]
+    wrong = []
+    for channel in channels:
+        name, waiting = channel["name"], 0
+        for client in channel["clients"]:
+            waiting += client["rlist_messages"]
+            if client["waits"] == "read" and client["rlist_messages"]:
+                wrong.append(f"{name}: client {client['id']} waits in read, and {client['rlist_messages']} messages are there")
+        gone = channel["messages_out"] + channel["dropped"] + channel["lost"]
+        if channel["copies"] != gone + waiting:
+            wrong.append(f"{name}: {channel['copies']} copies, of which {gone} are gone and {waiting} wait")
+    return wrong

@@ -117,7 +117,7 @@ REACHED_BY = {
     "Calls.read": {"read", "answer", "_stat"},
     "Calls.write": {"write", "ask"},
     "OpenStat.read": {"_stat"},
-    "stat.take": {"_stat"},
+    "stat.Taking": {"_stat"},
 }
 """Where the fault is, and which calls must fail with EIO by it; whatever depends on them may fail too."""
 
@@ -130,7 +130,7 @@ UNSEEN = {
     "Nodes.close",
     "Nodes.forget",
     "Calls.remove",
-    "stat.render",
+    "OpenStat.finish",
 }
 """Where nobody is told of a fault: the kernel does not ask how a close went, and poll(2) has no errors of its own."""
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.helpers.mounts import table
 from tests.helpers.waiting import DEADLINE, until
 
 from .trial import Bus, Counts, Show, mounted, programs, silent
@@ -101,7 +100,7 @@ class Services:
             time.sleep(0.01)
 
     def _accepted(self) -> int:
-        return sum(int(row["IN"]) for row in table(self.bus.stat(), "CHANNEL  STATE"))
+        return sum(row["messages_in"] for row in self.bus.told()["channels"])
 
     def finish(self) -> None:
         """Ends all: clients that are told, then the masters, when the last one of their clients has gone."""

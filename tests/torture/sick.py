@@ -25,8 +25,7 @@ METHODS = (
     *((Nodes, name) for name in ("offer", "open", "close", "forget")),
     *((Calls, name) for name in ("add", "remove", "read", "write", "interrupt")),
     *((OpenStat, name) for name in ("read", "finish")),
-    (stat, "take"),
-    (stat, "render"),
+    (stat, "Taking"),
 )
 
 

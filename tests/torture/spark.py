@@ -70,7 +70,8 @@ def _family(pid: int) -> Iterator[tuple[int, str]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                # Bytes: somebody else's process may be called anything.
+                parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
     left = children.get(pid, [])
     while left:
@@ -287,7 +288,7 @@ class Trial:
     def _is_drained(self) -> bool:
         """Whether there is somebody who drains, and nothing left for them."""
         masters = self.bus.clients("U_jobs", role="master")
-        return bool(masters) and masters[0]["RLIST"] == masters[0]["RBUF"] == "0"
+        return bool(masters) and masters[0]["rlist_messages"] == masters[0]["rbuf_bytes"] == 0
 
     def settle(self, show: Show) -> None:
         """Ends the writers, waits until the archive has everything, and ends it."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tests.helpers.mounts import Mount
+from tests.helpers.mounts import SHOWN, Mount
 from tests.helpers.waiting import until
 from tests.helpers.watching import WATCH
 
@@ -57,7 +57,7 @@ class Bus(Mount):
     def remove_channels(self) -> None:
         """Removes all channels."""
         for name in os.listdir(self.path):
-            if name != "_stat":
+            if name not in SHOWN:
                 with contextlib.suppress(OSError):
                     os.unlink(self / name)
 

@@ -104,6 +104,8 @@ class Address:
             elif is_alone and is_left_over(path):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._name, dir_fd=self._directory)
+            if self._is_no_socket():
+                raise BadAddress(f"{self.text}: something is there that is no socket")
             self._bind(path)
             self._made = self._found()
             self._listen()
@@ -114,6 +116,12 @@ class Address:
                 self.socket.listen(socket.SOMAXCONN)
             except OSError as error:
                 raise BadAddress(f"{self.text}: {error.strerror}") from None
+
+    def _is_no_socket(self) -> bool:
+        """Whether another kind of file has the name."""
+        with contextlib.suppress(OSError):  # there is none, or bind(2) says what is wrong
+            return not stat.S_ISSOCK(os.stat(self._name, dir_fd=self._directory, follow_symlinks=False).st_mode)
+        return False
 
     def _found(self) -> tuple[int, int] | None:
         """Which file has the name now."""

@@ -14,8 +14,9 @@ import trio
 
 from ...client import Ended, NoBus, TooLong
 from ...client import trio as bus
-from ...client.awaiting import Reader
+from ...client.awaiting import Slave
 from ...core.text import counted
+from ..apart import Far, Side
 from ..life import Life
 from .client import Sender
 from .keys import RESERVED
@@ -44,6 +45,9 @@ TOO_LONG, AWAY, RESERVED_KEY, NO_KEY = (
 )
 
 
+Joined = Far[Slave[bytes]]
+
+
 class Removed(Exception):
     """The channel has no name any more."""
 
@@ -53,16 +57,18 @@ class Link(Sender):
 
     Args:
         channel: the path of a B channel.
+        there: the loop of the bus.
         server: whose clients it is joined to.
         life: says what happens.
         waits: whether it waits for a bus that is not there, or goes.
     """
 
-    def __init__(self, channel: Path, server: Server, life: Life, *, waits: bool) -> None:
+    def __init__(self, channel: Path, there: Side, server: Server, life: Life, *, waits: bool) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
         """Messages that were not carried over, and why."""
         self._path = channel
+        self._there = there
         self._server = server
         self._life = life
         self._waits = waits
@@ -119,17 +125,18 @@ class Link(Sender):
 
     async def _join(self, joined: Callable[[], object]) -> None:
         # One client that reads and writes: two would hear each other.
-        async with bus.connect(self._path, bytes, wait=math.inf if self._waits else 0.0, say=self._life.say) as channel:
+        wait = math.inf if self._waits else 0.0
+        async with Far(self._there, bus.connect(self._path, bytes, wait=wait, say=self._life.say)) as channel:
             joined()
             async with trio.open_nursery() as nursery:
                 for task in (self._read, self._write, self._look):
                     nursery.start_soon(task, channel)
 
-    async def _look(self, channel: Reader[bytes]) -> None:
+    async def _look(self, channel: Joined) -> None:
         dropped = 0
         while True:
             await trio.sleep(NAME_SECONDS)
-            told = channel.inquire()
+            told = await channel.inquire()
             if told.dropped > dropped:
                 self._life.warn(
                     f"{self._path}: the bus has dropped {counted(told.dropped - dropped, 'line')}, which came too fast"
@@ -140,7 +147,7 @@ class Link(Sender):
 
     # ------------------------------------------------------------------------------------------ both ways
 
-    async def _write(self, channel: Reader[bytes]) -> None:
+    async def _write(self, channel: Joined) -> None:
         lines = self._lines
         while True:
             if not lines:
@@ -166,7 +173,7 @@ class Link(Sender):
                 for _ in range(done):
                     self._size -= len(lines.popleft()) + ENTRY
 
-    async def _read(self, channel: Reader[bytes]) -> None:
+    async def _read(self, channel: Joined) -> None:
         while True:
             block = await channel.read_block()
             end = time.monotonic() + TURN

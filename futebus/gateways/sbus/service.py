@@ -3,15 +3,14 @@
 The one rule: whoever has started it is told once that it is ready, and then it is. What it has made it takes away.
 """
 
-import contextlib
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import trio
 
-from ..life import Life
+from ..apart import apart
+from ..life import OK, Life, make_place
 from .address import Address
 from .limits import Limits
 from .link import Link
@@ -50,29 +49,25 @@ def serve(address: Address, settings: Settings, life: Life, on_ready: Callable[[
     make_place(settings.limits.max_clients + SPARE_DESCRIPTORS)
     server = Server(address.socket, life, settings.limits, settings.users, ends=settings.ends)
 
+    async def serve_clients(beside: str) -> None:
+        on_ready()
+        life.ready(f"serving on {address.told or address.text}{beside}")
+        await server.serve()
+
     async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            if settings.channel is not None:
-                joined = trio.Event()
-                link = Link(settings.channel, server, life, waits=settings.waits)
-                nursery.start_soon(link.run, joined.set)
-                if not settings.waits:
-                    await joined.wait()
-            on_ready()
-            beside = f", joined to {settings.channel}" if settings.channel else ""
-            life.ready(f"serving on {address.told or address.text}{beside}")
-            await server.serve()
+        if settings.channel is None:
+            await serve_clients("")
+            return
+        joined = trio.Event()
+        async with apart(life, settings.channel.parent) as sides, trio.open_nursery() as nursery:
+            link = Link(settings.channel, sides.there, server, life, waits=settings.waits)
+            nursery.start_soon(link.run, joined.set)
+            if not settings.waits:
+                await joined.wait()
+            await serve_clients(f", joined to {settings.channel}")
             nursery.cancel_scope.cancel()
 
     status = life.live(main)
-    life.say("ended")
+    if status == OK:  # else it has been said why
+        life.say("ended")
     return status
-
-
-def make_place(descriptors: int) -> None:
-    """Has the system let this process have so many open files, or as many as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < descriptors:
-        most = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

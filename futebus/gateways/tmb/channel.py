@@ -3,11 +3,12 @@ r"""The channel of the bus: messages go there, and come back from there.
 The one rule: peers hear what the channel says and nothing else, so that they hear all messages in the order in which everybody on
 the bus does. What a peer has sent comes back as what others have. The gateway has the channel open twice, once to write and once
 to read, and reads right after it has written: else the bus would drop what a quick peer sends.
+
+All of it runs in the loop of the bus (see `apart`). Those who serve peers hand it messages, and are handed blocks of lines.
 """
 
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypedDict
 
@@ -16,18 +17,17 @@ import trio
 from ...client.channel import end_of_block
 from ...client.errors import Ended, NoBus, TooLong
 from ...client.trio import Publisher, Reader, publisher, subscribe
+from ...core.lines import end
 from ...core.text import counted
 from ..life import GatewayError, Life
-from .lines import messages_of, pieces
-from .sorting import TURN
 
 READS = 16
 """How often the channel is read before others have their turn. Each read takes up to 1 MiB, and a bus keeps 4 for a reader if it
 is mounted without options."""
 
-IDLE_TURNS = 4
-"""So many turns of trio's loop nothing comes from peers before the channel is watched again. Watching costs two calls of the bus,
-a third of what a block of lines costs; who sends without a break comes back after two turns."""
+IDLE_SECONDS = 0.001
+"""For so long nothing comes from peers before the channel is watched again. Watching costs two calls of the bus, a third of what
+a block of lines costs; who sends without a break comes back sooner, for he has only to be told in the other loop."""
 
 LOOK_SECONDS = 2.0
 """How often it is looked whether the channel's name was removed, and whether the bus has dropped anything."""
@@ -59,8 +59,9 @@ class Channel:
     Args:
         path: the channel.
         life: of the gateway.
-        deliver: is given what the channel says: peer messages only, a piece (`lines.PIECE`) at a time.
+        deliver: is given what the channel says, whole lines. The next are read when it has returned.
         is_heard: tells whether that is of any use now.
+        lost: is told how many lines the bus has dropped, of whatever kind.
         mode: permissions of a channel that is created; None: what the umask leaves of 666.
         waits: whether it waits for a bus that is not there, or has gone.
     """
@@ -69,8 +70,9 @@ class Channel:
         self,
         path: Path,
         life: Life,
-        deliver: Callable[[bytes], None],
+        deliver: Callable[[bytes], Awaitable[None]],
         is_heard: Callable[[], bool],
+        lost: Callable[[int], object],
         *,
         mode: int | None,
         waits: bool,
@@ -79,6 +81,7 @@ class Channel:
         self._life = life
         self._deliver = deliver
         self._is_heard = is_heard
+        self._lost = lost
         self._mode = mode
         self._waits = waits
         self._batch = _Batch()
@@ -102,8 +105,11 @@ class Channel:
         await batch.is_sent.wait()
         return batch.refusals.get(index, 0)
 
-    async def run(self, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
-        """Keeps the channel open, and says when it is for the first time.
+    async def run(self, opened: Callable[[], object]) -> None:
+        """Keeps the channel open.
+
+        Args:
+            opened: is called when it is for the first time.
 
         Raises:
             ClientError: it cannot be had.
@@ -121,7 +127,7 @@ class Channel:
                 self._dropped = 0
                 if is_first:
                     is_first = False
-                    task_status.started()
+                    opened()
                 else:
                     self._life.say(f"{self.path} is open again")
                 gone = await self._use(reader, out)
@@ -168,13 +174,8 @@ class Channel:
                     block = reader.read_block_nowait()
                 except BlockingIOError:
                     return
-                begin = time.perf_counter()
-                for piece in pieces(block):
-                    if self._is_heard() and (messages := messages_of(piece)):
-                        self._deliver(messages)
-                    if time.perf_counter() - begin > TURN:
-                        await trio.lowlevel.checkpoint()
-                        begin = time.perf_counter()
+                if self._is_heard():
+                    await self._deliver(block)
                 # Asking once more, for nothing, costs as much as a read.
                 if sent and block.endswith(sent):
                     return
@@ -199,10 +200,9 @@ class Channel:
             self._unsent = None
 
     async def _wait_for_more(self) -> None:
-        for _ in range(IDLE_TURNS):
-            if self._wanted.is_set():
-                return
-            await trio.lowlevel.checkpoint()
+        with trio.move_on_after(IDLE_SECONDS):
+            await self._wanted.wait()
+            return
         self._resting.set()
         await self._wanted.wait()
 
@@ -223,13 +223,11 @@ class Channel:
                         await out.send_block(block)
                         start = stop
                     except TooLong as error:
-                        for _ in range(error.accepted):
-                            start = lines.index(b"\n", start) + 1
+                        start = end(lines, start, error.accepted)
                         self._refuse(batch, first, start)
-                        start = lines.index(b"\n", start) + 1
+                        start = end(lines, start, 1)
                     except NoBus as error:
-                        for _ in range(error.accepted):
-                            start = lines.index(b"\n", start) + 1
+                        start = end(lines, start, error.accepted)
                         raise
                     await self._take(reader, block)
             except BaseException:
@@ -254,6 +252,7 @@ class Channel:
             if told.dropped > self._dropped:
                 lost = counted(told.dropped - self._dropped, "line")
                 self._life.warn(f"{self.path}: the bus has dropped {lost}, which came faster than they could be taken")
+                self._lost(told.dropped - self._dropped)
                 self._dropped = told.dropped
             if told.is_removed:
                 raise _Removed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...core.text import counted, printable
+from ...host.origins import Origin
 from .commands import HELP, CommandError, Subscribe, Unsubscribe, parse, shown
 from .lines import Block, Intake, items
 from .outbox import Outbox
@@ -20,8 +21,9 @@ from .subscriptions import NotPossible, Subscriptions
 if TYPE_CHECKING:
     from .server import Server
 
-RECEIVED = 128 * 1024
-"""Bytes that are taken from a peer at once: what the bus takes at once."""
+RECEIVED = 512 * 1024
+"""Bytes that are taken from a peer at once: four times what the bus takes at once. To hand them to the loop of the bus, and to
+hear that it has them, costs as much as to write one such piece."""
 
 LINGER = 10.0
 """Seconds that a peer which has closed its side, and has no subscription, has to read its last answers."""
@@ -47,11 +49,13 @@ class Connection:
     Args:
         stream: to it.
         name: its address, for people.
+        who: whom it counts for.
         server: what it is connected to.
     """
 
-    def __init__(self, stream: Stream, name: str, server: "Server") -> None:
+    def __init__(self, stream: Stream, name: str, who: Origin, server: "Server") -> None:
         self.name = name
+        self.who = who
         self._stream = stream
         self._server = server
         self._subscriptions = Subscriptions(server.limits.subscriptions)
@@ -69,6 +73,10 @@ class Connection:
         if self._outbox.lost and not self._has_been_told_of:
             self._has_been_told_of = True
             self._server.life.warn(f"{self.name} is too slow: messages for it are dropped")
+
+    def count_unread(self, lines: int) -> None:
+        """Has it told that the bus has dropped lines, of which some may have been for it."""
+        self._outbox.count_unread(lines)
 
     async def run(self) -> None:
         """Serves it until it has gone."""
@@ -119,7 +127,7 @@ class Connection:
         if messages:
             run = b"".join(messages)
             messages.clear()
-            if refused := await self._server.channel.publish(run):
+            if refused := await self._server.publish(run):
                 await self._answer(f"error {counted(refused, 'line')} skipped: longer than the bus takes")
 
     async def _obey(self, line: bytes, messages: list[bytes]) -> None:

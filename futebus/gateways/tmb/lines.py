@@ -9,6 +9,8 @@ from functools import cached_property
 
 import re2
 
+from ...client.channel import end_of_block
+
 MAX_CATEGORY = 255
 """Bytes of a category, as of a name on the bus. It is what regular expressions are matched against, so this bounds what one
 message can cost."""
@@ -63,12 +65,10 @@ def messages_of(lines: bytes) -> bytes:
 def pieces(lines: bytes) -> Iterator[bytes]:
     """Cuts whole lines into pieces of at most `PIECE` bytes, or one line if that is longer."""
     start = 0
-    while len(lines) - start > PIECE:
-        stop = lines.rfind(b"\n", start, start + PIECE) + 1 or lines.find(b"\n", start + PIECE) + 1
+    while start < len(lines):
+        stop = end_of_block(lines, start, PIECE)
         yield lines[start:stop]
         start = stop
-    if start < len(lines):
-        yield lines[start:] if start else lines
 
 
 class Block:

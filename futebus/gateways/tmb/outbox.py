@@ -40,10 +40,11 @@ class Outbox:
         self._answers = 0
         self._untold = 0
         self._untold_unseen = 0
+        self._untold_by_bus = 0
         self._changed = trio.Event()
 
     def __bool__(self) -> bool:
-        return bool(self._pieces or self._untold or self._untold_unseen)
+        return bool(self._pieces or self._untold or self._untold_unseen or self._untold_by_bus)
 
     @property
     def size(self) -> int:
@@ -76,6 +77,11 @@ class Outbox:
         self._untold_unseen += messages
         self.wake()
 
+    def count_unread(self, lines: int) -> None:
+        """Notes that the bus has dropped lines before anybody here saw them. It is no fault of the peer's."""
+        self._untold_by_bus += lines
+        self.wake()
+
     def take(self) -> bytes:
         """Takes up to `SENT` bytes of whole lines, or one line that is longer; nothing if nothing waits."""
         taken = []
@@ -87,6 +93,10 @@ class Outbox:
             what = counted(self._untold_unseen, "message")
             taken.append(f"lost at most {what}: your subscriptions take too long\n".encode())
             self._untold_unseen = 0
+        if self._untold_by_bus:
+            what = counted(self._untold_by_bus, "message")
+            taken.append(f"lost at most {what}: more was said than the gateway could take\n".encode())
+            self._untold_by_bus = 0
         while self._pieces and left > 0:
             data, is_answer = self._pieces[0]
             stop = len(data)

@@ -9,6 +9,7 @@ import logging
 import resource
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,14 @@ import trio
 
 from ...core.text import printable
 from ...host import logs
-from ..life import GatewayError, Life
+from ...host.origins import Origin, Peers, origin_of
+from ..apart import Apart, apart
+from ..life import GatewayError, Life, make_place
+from .admission import HANDSHAKES, Handshakes
 from .channel import Channel
 from .connection import Connection, Stream
-from .lines import Block
-from .sorting import Sorter
+from .lines import Block, messages_of, pieces
+from .sorting import TURN, Sorter
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +34,6 @@ HOST = "127.0.0.1"
 
 PORTS = range(4711, 4721)
 """Where peers look for a server."""
-
-HANDSHAKE_SECONDS = 10.0
-"""How long a peer may take to begin with TLS."""
 
 FILES = 32
 """Descriptors that are needed beside those of peers: the log, the bus, the sockets that listen."""
@@ -48,6 +49,8 @@ class Limits:
 
     clients: int = 256
     """Connections. Each may need up to `queue` bytes, and twice that if it does not read: 256 need 2 GiB at the very worst."""
+    clients_per_address: int | None = None
+    """Connections of one address; None: see `Peers`."""
     subscriptions: int = 64
     """Of a peer. Each category is matched with all of them."""
     line: int = 64 * 1024
@@ -71,9 +74,13 @@ class Server:
         self.life = life
         self.limits = limits
         self.sorter = Sorter()
-        self.channel = Channel(path, life, self._deliver, lambda: bool(self._listeners), mode=mode, waits=waits)
+        self._channel = Channel(
+            path, life, self._hand_over, lambda: bool(self._listeners), self._count_lost, mode=mode, waits=waits
+        )
+        self._apart: Apart | None = None
         self._listeners: dict[Connection, None] = {}
-        self._clients = 0
+        self._peers = Peers(limits.clients, limits.clients_per_address)
+        self._handshakes = Handshakes()
         self._staying: dict[Connection, trio.CancelScope] = {}
         """The peers that have closed their sending side, and go on listening, the oldest first."""
 
@@ -85,10 +92,39 @@ class Server:
         """A peer has no subscription any more."""
         self._listeners.pop(connection, None)
 
-    def _deliver(self, messages: bytes) -> None:
-        block = Block(messages)
+    # ------------------------------------------------------------------------------------------ the channel, which is elsewhere
+
+    @property
+    def _sides(self) -> Apart:
+        assert self._apart
+        return self._apart
+
+    async def publish(self, messages: bytes) -> int:
+        """Sends peer messages to the channel, as its `publish`."""
+        return await self._sides.there.run(self._channel.publish, messages)
+
+    async def _hand_over(self, block: bytes) -> None:
+        await self._sides.home.run(self._deliver, block)
+
+    async def _deliver(self, lines: bytes) -> None:
+        begin = time.perf_counter()
+        for piece in pieces(lines):
+            if self._listeners and (messages := messages_of(piece)):
+                block = Block(messages)
+                for connection in self._listeners:
+                    connection.offer(block)
+            if time.perf_counter() - begin > TURN:
+                await trio.lowlevel.checkpoint()
+                begin = time.perf_counter()
+
+    def _count_lost(self, lines: int) -> None:
+        self._sides.home.post(self._tell_lost, lines)
+
+    def _tell_lost(self, lines: int) -> None:
         for connection in self._listeners:
-            connection.offer(block)
+            connection.count_unread(lines)
+
+    # ------------------------------------------------------------------------------------------ peers
 
     async def run(self, host: str | None, ports: Sequence[int], tls: ssl.SSLContext | None) -> None:
         """Serves until it is cancelled.
@@ -102,28 +138,28 @@ class Server:
             GatewayError: nobody can listen there.
             ClientError: the channel cannot be had, or has gone.
         """
-        self._make_room()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.channel.run)
+        self._make_room(handshakes=HANDSHAKES if tls else 0)
+        async with apart(self.life, self._channel.path.parent) as self._apart, trio.open_nursery() as nursery:
+            opened = trio.Event()
+            nursery.start_soon(self._apart.there.run, self._channel.run, lambda: self._sides.home.post(opened.set))
+            await opened.wait()
             nursery.start_soon(self.sorter.run)
             listeners = await _listeners(host, ports)
             served = [trio.SSLListener(each, tls, https_compatible=True) if tls else each for each in listeners]
             where = ", ".join(dict.fromkeys(_address(each.socket.getsockname()) for each in listeners))
-            self.life.ready(f"{self.channel.path} is served on {where}{' by TLS' if tls else ''}")
+            self.life.ready(f"{self._channel.path} is served on {where}{' by TLS' if tls else ''}")
             await trio.serve_listeners(self._serve, served)
 
-    def _make_room(self) -> None:
+    def _make_room(self, handshakes: int) -> None:
         """Has the system allow as many descriptors as there may be peers."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = self.limits.clients + FILES
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        wanted = self.limits.clients + handshakes + FILES
         if hard != resource.RLIM_INFINITY and wanted > hard:
             raise GatewayError(f"{self.limits.clients} clients are too many: this process may have {hard} open files")
-        if soft != resource.RLIM_INFINITY and wanted > soft:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        make_place(wanted)
 
     async def _serve(self, stream: Stream) -> None:
         """Serves a peer. Whatever goes wrong there, others do not notice."""
-        self._clients += 1
         try:
             await self._admit(stream)
         except (trio.BrokenResourceError, OSError):
@@ -131,33 +167,45 @@ class Server:
         except Exception as error:
             logs.tell_error(log, lambda: "internal error while a peer was served", error)
         finally:
-            self._clients -= 1
             await trio.aclose_forcefully(stream)
 
     async def _admit(self, stream: Stream) -> None:
         bare = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-        name = _address(bare.socket.getpeername())
-        if self._clients > self.limits.clients and self._staying:
-            self._staying.pop(next(iter(self._staying))).cancel()
-        elif self._clients > self.limits.clients:
-            self.life.warn(f"{name} is refused: there are {self.limits.clients} clients already")
-            if stream is bare:
-                with trio.move_on_after(1):
-                    await bare.send_all(b"error there are too many clients: try again later\n")
-            return
+        where = bare.socket.getpeername()
+        name, who = _address(where), origin_of(bare.socket)
         bare.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE.items():
             bare.setsockopt(socket.IPPROTO_TCP, option, value)
-        if isinstance(stream, trio.SSLStream) and not await self._shake_hands(stream, name):
+        # Until they have shaken hands, they are not counted among those who are let in.
+        if isinstance(stream, trio.SSLStream) and not await self._shake_hands(stream, name, who):
             return
-        connection = Connection(stream, name, self)
-        try:
-            await connection.run()
-        finally:
-            self.ignore(connection)
-        if stream is not bare:
+        if refusal := self._refusal(who):
+            self.life.warn(f"{name} is refused: there are {refusal}")
             with trio.move_on_after(1):
-                await stream.aclose()  # says that this was all
+                await stream.send_all(b"error there are too many clients: try again later\n")
+            return
+        with self._peers.place(who):
+            connection = Connection(stream, name, who, self)
+            try:
+                await connection.run()
+            finally:
+                self.ignore(connection)
+            if stream is not bare:
+                with trio.move_on_after(1):
+                    await stream.aclose()  # says that this was all
+
+    def _refusal(self, who: Origin) -> str:
+        """Why one more of an address cannot be let in. Of those who only listen, the oldest that is in his way gives way."""
+        of_address = self._peers.are_all_of(who)
+        if not of_address and not self._peers.are_all():
+            return ""
+        staying = next((each for each in self._staying if not of_address or each.who == who), None)
+        if staying is not None:
+            self._staying.pop(staying).cancel()
+            return ""
+        if of_address and not self._peers.are_all():
+            return f"{self._peers.share(who)} clients of its address already"
+        return f"{self.limits.clients} clients already"
 
     @contextlib.contextmanager
     def staying(self, connection: Connection) -> Iterator[None]:
@@ -171,8 +219,8 @@ class Server:
         if scope.cancelled_caught:
             raise trio.BrokenResourceError
 
-    async def _shake_hands(self, stream: trio.SSLStream[trio.SocketStream], name: str) -> bool:
-        with trio.move_on_after(HANDSHAKE_SECONDS) as scope:
+    async def _shake_hands(self, stream: trio.SSLStream[trio.SocketStream], name: str, who: Origin) -> bool:
+        with self._handshakes.place(who) as scope:
             try:
                 await stream.do_handshake()
             except trio.BrokenResourceError as error:

@@ -13,6 +13,7 @@ from ...client.awaiting import Slave
 from ...client.errors import ClientError, Ended, NoBus, NoMaster
 from ...client.trio import connect
 from ...core.lines import end
+from ..apart import Far, Side
 from ..rmi import TooLarge, encode_error
 from .connection import Connection
 from .telling import overflow
@@ -24,8 +25,13 @@ answers are fewer than a bus keeps for one client (its option `max_queue`), of w
 AGAIN_SECONDS = 0.1
 """Before a connection looks for a new master: one that does not read would be found again and again."""
 
+GONE_SECONDS = 10.0
+"""How long calls of somebody who has gone, and will read no answer, may still wait to be passed on. He has a place meanwhile."""
+
 BIG_BLOCK = 256 * 1024
 """Bytes of answers at once: when so many wait, the bus may have had to drop some."""
+
+Asked = Far[Slave[bytes]]
 
 _LOST = (Ended, NoBus, NoMaster)
 _EMPTY = re.compile(rb"^\n+", re.MULTILINE)
@@ -35,17 +41,20 @@ class Methods:
     """The connections of a method.
 
     Args:
+        there: the loop of the bus.
         channel: the S channel.
         wait: how many seconds to wait for its master. If that is for ever, connections outlive it.
     """
 
-    def __init__(self, channel: Path, wait: float) -> None:
+    def __init__(self, there: Side, channel: Path, wait: float) -> None:
+        self._there = there
         self._channel = channel
         self._wait = wait
 
     async def handle(self, connection: Connection) -> None:
         """Serves a connection."""
-        slave = connect(self._channel, bytes, wait=self._wait)
+        connection.patience = GONE_SECONDS
+        slave = Far(self._there, connect(self._channel, bytes, wait=self._wait))
         asking = Asking(connection)
         try:
             while True:
@@ -82,10 +91,12 @@ class Asking:
         """Requests that have not been answered."""
         self._unsent = unsent
         """Requests that have not been passed on."""
+        self._too_large: TooLarge | None = None
+        """What has come behind them, and is no request."""
         self._answered = trio.Event()
         self._lost: ClientError | None = None
 
-    async def relay(self, slave: Slave[bytes]) -> ClientError | None:
+    async def relay(self, slave: Asked) -> ClientError | None:
         """Passes on requests and answers.
 
         Args:
@@ -106,6 +117,8 @@ class Asking:
             except TooLarge as error:
                 too_large = error
             except ClientError as error:
+                if not isinstance(error, _LOST):
+                    await self._until(1)  # what was asked before is answered before
                 self._lost = self._lost or error
             nursery.cancel_scope.cancel()
         if too_large:
@@ -117,10 +130,14 @@ class Asking:
         asked, self._asked = self._asked, 0
         await self._connection.send(encode_error(why.errno or errno.EIO, str(why)) * asked)
 
-    async def _request(self, slave: Slave[bytes]) -> None:
+    async def _request(self, slave: Asked) -> None:
         while True:
-            if not self._unsent:
-                self._unsent = await self._connection.receive_lines()
+            if not self._unsent and not self._too_large:
+                try:
+                    self._unsent = await self._connection.receive_lines()
+                except TooLarge as error:  # what was asked before is answered before, also by another master
+                    self._too_large = error
+                    self._connection.has_ended = True
             if not self._unsent:
                 break
             lines = self._unsent
@@ -135,8 +152,10 @@ class Asking:
                 self._unsent = lines[empty.end() :]
                 await self._connection.send(encode_error(errno.EINVAL, "an empty call") * empty.end())
         await self._until(1)
+        if self._too_large:
+            raise self._too_large
 
-    async def _pass_on(self, slave: Slave[bytes], lines: bytes) -> None:
+    async def _pass_on(self, slave: Asked, lines: bytes) -> None:
         await self._until(MAX_ASKED)
         count = lines.count(b"\n")
         if count > MAX_ASKED - self._asked:
@@ -158,15 +177,15 @@ class Asking:
         while self._asked >= fewer:
             await self._answered.wait()
 
-    async def _answer(self, slave: Slave[bytes], ends: trio.CancelScope) -> None:
+    async def _answer(self, slave: Asked, ends: trio.CancelScope) -> None:
         try:
             while True:
-                await trio.lowlevel.wait_readable(slave.fileno())  # cheaper than to ask the bus and hear that there is nothing
                 lines = await slave.read_block()
                 # These are answered, whatever comes between: they are the next that the client gets.
                 self._asked = max(self._asked - lines.count(b"\n"), 0)
                 # While it waits here, answers wait in the bus.
-                if (await self._connection.send(lines) or len(lines) >= BIG_BLOCK) and slave.inquire().dropped:
+                is_late = await self._connection.send(lines) or len(lines) >= BIG_BLOCK
+                if is_late and (await slave.inquire()).dropped:
                     raise ClientError(errno.EOVERFLOW, "answers were not read in time, and are lost")
                 if self._asked < MAX_ASKED:
                     self._answered.set()
@@ -180,13 +199,15 @@ class Rests:
     """The connections of a rest bus: a request up to its end, the response, the end.
 
     Args:
+        there: the loop of the bus.
         channel: the S channel.
         wait: how many seconds to wait for its master.
         max_request: bytes of a request.
         empty: what the service is asked by an empty request; None: nothing, and the response is empty too.
     """
 
-    def __init__(self, channel: Path, wait: float, max_request: int, empty: str | None) -> None:
+    def __init__(self, there: Side, channel: Path, wait: float, max_request: int, empty: str | None) -> None:
+        self._there = there
         self._channel = channel
         self._wait = wait
         self._max_request = max_request
@@ -194,11 +215,11 @@ class Rests:
 
     async def handle(self, connection: Connection) -> None:
         """Serves a connection."""
-        request = _EMPTY.sub(b"", await self._request(connection)) or self._empty
+        request = await self._request(connection) or self._empty
         if request and not request.endswith(b"\n"):
             request += b"\n"
         if request:
-            slave = connect(self._channel, bytes, wait=self._wait)
+            slave = Far(self._there, connect(self._channel, bytes, wait=self._wait))
             try:
                 with connection.waiting():
                     await slave.open()

@@ -11,7 +11,7 @@ from ..life import GatewayError, Life
 from ..rmi import MAX_CALL, Lines, TooLarge
 from .connection import LINGER_SECONDS, MAX_WAITING, Connection
 from .places import SOCKET_MODE, Kind, Place, kind_of
-from .serving import MAX_CLIENTS, Serving
+from .serving import MAX_CLIENTS, MAX_CLIENTS_PER_USER, Serving
 from .streams import Input, Output, OutputClosed
 from .telling import last_of
 
@@ -24,6 +24,7 @@ class Broadcasting:
         name: of the ubus. One that ends in `.property` tells who connects the last line that has come in.
         mode: permissions of the socket.
         max_clients: how many may connect.
+        max_clients_per_user: how many of one user, other than root and who serves.
         max_call: bytes of a line.
         max_waiting: bytes that may wait for a client who does not read; he loses the oldest then.
     """
@@ -35,12 +36,18 @@ class Broadcasting:
         *,
         mode: int = SOCKET_MODE,
         max_clients: int = MAX_CLIENTS,
+        max_clients_per_user: int = MAX_CLIENTS_PER_USER,
         max_call: int = MAX_CALL,
         max_waiting: int = MAX_WAITING,
     ) -> None:
         self._life = life
         self._place = Place(name, mode, life.warn)
-        self._limits: Any = {"max_clients": max_clients, "max_call": max_call, "max_waiting": max_waiting}
+        self._limits: Any = {
+            "max_clients": max_clients,
+            "max_clients_per_user": max_clients_per_user,
+            "max_call": max_call,
+            "max_waiting": max_waiting,
+        }
         self._max_call = max_call
         self._keeps_value = kind_of(name) is Kind.PROPERTY
         self._value = b""

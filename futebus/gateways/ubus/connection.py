@@ -4,8 +4,10 @@ The one rule: whoever puts lines here never waits for who is to read them, and w
 """
 
 import contextlib
+import math
 import select
 import socket
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -45,6 +47,10 @@ class Connection:
         """How many lines it has not got, since it read too slowly."""
         self.is_idle = False
         """Whether nothing is lost when it ends now, since nothing was begun."""
+        self.patience = math.inf
+        """For how many seconds what it has said is still taken when the other side has closed."""
+        self.left_at: float | None = None
+        """When it was noticed that the other side has closed."""
         self.scope = trio.CancelScope()
         """What is cancelled when nobody is at the other end any more."""
         self._socket = sock
@@ -228,12 +234,16 @@ class Connection:
 
 
 def gone(connections: Iterable[Connection]) -> list[Connection]:
-    """Those of which the other side has closed, and of which nothing is to be read or done any more."""
+    """Those of which the other side has closed, and of which nothing is to be read or done any more, or not in time."""
     poller = select.poll()
-    ended = {each.fileno(): each for each in connections if (each.has_ended or each.is_idle) and each.fileno() >= 0}
-    for descriptor in ended:
+    by_descriptor = {each.fileno(): each for each in connections if each.fileno() >= 0}
+    for descriptor in by_descriptor:
         poller.register(descriptor, 0)
-    return [ended[descriptor] for descriptor, _ in poller.poll(0)]
+    closed = [by_descriptor[descriptor] for descriptor, _ in poller.poll(0)]
+    now = time.monotonic()
+    for each in closed:
+        each.left_at = now if each.left_at is None else each.left_at
+    return [each for each in closed if each.has_ended or each.is_idle or now - (each.left_at or now) >= each.patience]
 
 
 __all__ = ["LINGER_SECONDS", "MAX_WAITING", "Connection", "TooLarge", "gone"]

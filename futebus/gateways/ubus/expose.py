@@ -11,12 +11,13 @@ import trio
 
 from ...client.errors import Ended, NoBus, NoMaster
 from ...client.trio import publisher, subscribe
+from ..apart import Far, apart
 from ..life import GatewayError, Life
 from ..rmi import MAX_CALL
 from .asking import Methods, Rests
 from .connection import MAX_WAITING
 from .places import SOCKET_MODE, Kind, Place, kind_of
-from .serving import MAX_CLIENTS, Handle, Serving
+from .serving import MAX_CLIENTS, MAX_CLIENTS_PER_USER, Handle, Serving
 from .telling import Telling
 
 LETTERS = {Kind.SIGNAL: "UB", Kind.PROPERTY: "UB", Kind.METHOD: "S", Kind.REST: "S"}
@@ -31,6 +32,7 @@ class Exposing(NamedTuple):
     """The name of the ubus."""
     mode: int = SOCKET_MODE
     max_clients: int = MAX_CLIENTS
+    max_clients_per_user: int = MAX_CLIENTS_PER_USER
     max_call: int = MAX_CALL
     max_waiting: int = MAX_WAITING
     waits: bool = False
@@ -70,14 +72,18 @@ async def expose(life: Life, what: Exposing) -> None:
     # Of an S channel, this one is a slave that says nothing, and learns when there is no service any more.
     reader = subscribe(what.channel, bytes, wait=wait, again=what.waits, say=say)
     try:
-        async with reader, trio.open_nursery() as nursery:
+        async with (
+            apart(life, what.channel.parent) as sides,
+            Far(sides.there, reader) as channel,
+            trio.open_nursery() as nursery,
+        ):
             telling = None
             if kind is Kind.METHOD:
-                handle: Handle = Methods(what.channel, wait).handle
+                handle: Handle = Methods(sides.there, what.channel, wait).handle
             elif kind is Kind.REST:
-                handle = Rests(what.channel, wait, what.max_call, what.empty).handle
+                handle = Rests(sides.there, what.channel, wait, what.max_call, what.empty).handle
             else:
-                telling = Telling(publisher(what.channel), keeps_value=kind is Kind.PROPERTY, value=what.value)
+                telling = Telling(Far(sides.there, publisher(what.channel)), keeps_value=kind is Kind.PROPERTY, value=what.value)
                 handle = telling.handle
             await place.open()
             serving = Serving(
@@ -87,6 +93,7 @@ async def expose(life: Life, what: Exposing) -> None:
                 life,
                 greet=telling.greet if telling else lambda connection: None,
                 max_clients=what.max_clients,
+                max_clients_per_user=what.max_clients_per_user,
                 max_call=what.max_call,
                 max_waiting=what.max_waiting,
             )
@@ -94,7 +101,7 @@ async def expose(life: Life, what: Exposing) -> None:
             life.ready(f"{what.channel} is exposed as {place.path}")
             try:
                 while True:
-                    lines = await reader.read_block()
+                    lines = await channel.read_block()
                     if telling:
                         serving.put(lines)
                         telling.heard(lines)

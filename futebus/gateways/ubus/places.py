@@ -3,6 +3,7 @@
 The one rule: nothing is ever removed that is not a socket, and no socket behind which somebody listens.
 """
 
+import atexit
 import contextlib
 import enum
 import errno
@@ -172,6 +173,7 @@ class Place:
                 finally:
                     os.umask(before)
                 self._identity = _identity(self.path)
+                atexit.register(self._remove)  # if what hangs is left behind, nobody comes to close it
                 sock.listen(socket.SOMAXCONN)
             except OSError as error:
                 sock.close()
@@ -211,6 +213,7 @@ class Place:
         raise OSError(errno.EADDRINUSE, "somebody listens there already", str(self.path))
 
     def _remove(self) -> None:
+        atexit.unregister(self._remove)
         with contextlib.suppress(OSError):
             if self._identity is not None and _identity(self.path) == self._identity:
                 self.path.unlink()

@@ -15,7 +15,7 @@ from ..life import GatewayError, Life
 from ..rmi import MAX_CALL, Lines, RmiError, TooLarge, decode, encode_error, without_reserved
 from .connection import LINGER_SECONDS, MAX_WAITING, Connection
 from .places import SOCKET_MODE, Place, dial, path_of
-from .serving import MAX_CLIENTS, Serving
+from .serving import MAX_CLIENTS, MAX_CLIENTS_PER_USER, Serving
 from .streams import Input, Output, OutputClosed
 
 ALL = b"*"
@@ -62,6 +62,7 @@ class Script:
         life: whom to tell of what no answer tells.
         mode: permissions of sockets.
         max_clients: how many may connect to each.
+        max_clients_per_user: how many of one user, other than root and who serves.
         max_call: bytes of a line.
         max_waiting: bytes that may wait for a client, who is disconnected otherwise.
     """
@@ -72,12 +73,14 @@ class Script:
         *,
         mode: int = SOCKET_MODE,
         max_clients: int = MAX_CLIENTS,
+        max_clients_per_user: int = MAX_CLIENTS_PER_USER,
         max_call: int = MAX_CALL,
         max_waiting: int = MAX_WAITING,
     ) -> None:
         self._life = life
         self._mode = mode
         self._max_clients = max_clients
+        self._max_clients_per_user = max_clients_per_user
         self._max_call = max_call
         self._max_waiting = max_waiting
         self._input = Input()
@@ -193,6 +196,7 @@ class Script:
                     greet=greet,
                     ended=ended,
                     max_clients=self._max_clients,
+                    max_clients_per_user=self._max_clients_per_user,
                     max_call=self._max_call,
                     max_waiting=self._max_waiting,
                 )

@@ -5,8 +5,11 @@ The one rule: each connection has its own task, and what goes wrong with one end
 
 import contextlib
 import errno
+import os
+import socket
+import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from socket import SOMAXCONN
 
 import trio
 
@@ -19,6 +22,9 @@ from .places import Place
 MAX_CLIENTS = 1024
 """Connections of one ubus. A method's has a client of the bus as well, of which a user has 4096 by default."""
 
+MAX_CLIENTS_PER_USER = 256
+"""Of one user, if the socket's permissions let others in than root and who serves: a user alone cannot keep others out."""
+
 ACCEPTED_AT_ONCE = 64
 """Connections that are accepted before others have their turn."""
 
@@ -30,7 +36,16 @@ FULL_PAUSE = 0.1
 
 _FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
+_UCRED = struct.Struct("=iII")
+"""struct ucred of unix(7): process, user, group."""
+
 Handle = Callable[[Connection], Awaitable[object]]
+
+
+def user_of(connected: socket.socket) -> int:
+    """Who was at the other end when it connected."""
+    _, user, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return int(user)
 
 
 class Serving:
@@ -44,6 +59,7 @@ class Serving:
         greet: is called when somebody connects, before anything else is done with him.
         ended: is called when a connection has ended, but not when all do.
         max_clients: how many there may be.
+        max_clients_per_user: how many of them a user may have, other than root and who serves.
         max_call: bytes of a line.
         max_waiting: bytes that may wait for one.
     """
@@ -58,6 +74,7 @@ class Serving:
         greet: Callable[[Connection], object] = lambda connection: None,
         ended: Handle | None = None,
         max_clients: int = MAX_CLIENTS,
+        max_clients_per_user: int = MAX_CLIENTS_PER_USER,
         max_call: int = MAX_CALL,
         max_waiting: int = MAX_WAITING,
     ) -> None:
@@ -68,15 +85,19 @@ class Serving:
         self._greet = greet
         self._ended = ended
         self._max_clients = max_clients
+        self._max_clients_per_user = max_clients_per_user
         self._max_call = max_call
         self._max_waiting = max_waiting
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, int] = {}
+        """And whose they are."""
+        self._per_user: Counter[int] = Counter()
+        self._unbound = {0, os.getuid()}
         self._refused = False
 
     def put(self, lines: bytes) -> None:
         """Says lines to all who have connected until now. Of what waits for one who does not read, the oldest goes."""
         with contextlib.suppress(OSError):  # which is told elsewhere
-            self.accept_nowait(SOMAXCONN)  # the queue has no more
+            self.accept_nowait(socket.SOMAXCONN)  # the queue has no more
         for connection in self._connections:
             before = connection.dropped
             connection.put(lines, drops=True)
@@ -117,20 +138,26 @@ class Serving:
             for _ in range(most):
                 sock, _address = self._place.socket.accept()
                 sock.setblocking(False)
-                self._take(Connection(sock, self._nursery, limit=self._max_call, most=self._max_waiting))
+                self._take(Connection(sock, self._nursery, limit=self._max_call, most=self._max_waiting), user_of(sock))
         except (BlockingIOError, ConnectionAbortedError):
             pass
 
-    def _take(self, connection: Connection) -> None:
-        if len(self._connections) < self._max_clients:
+    def _take(self, connection: Connection, user: int) -> None:
+        has_many = user not in self._unbound and self._per_user[user] >= self._max_clients_per_user
+        if len(self._connections) < self._max_clients and not has_many:
             self._refused = False
-            self._connections.add(connection)
+            self._connections[connection] = user
+            self._per_user[user] += 1
             self._greet(connection)
             self._nursery.start_soon(self._run, connection)
             return
         if not self._refused:
             self._refused = True
-            self._life.warn(f"{self._place.path}: who connects is refused: there are {self._max_clients} clients (--max-clients)")
+            if has_many:
+                why = f"user {user} has {self._max_clients_per_user} clients (--max-clients-per-user)"
+            else:
+                why = f"there are {self._max_clients} clients (--max-clients)"
+            self._life.warn(f"{self._place.path}: who connects is refused: {why}")
         connection.put(b"\a%d\ttoo many clients\n" % errno.EUSERS)
         connection.close()
 
@@ -143,7 +170,10 @@ class Serving:
                     self._life.say(f"{self._place.path}: somebody is disconnected: {error}")
                     await connection.refuse(error.number, str(error))
         finally:
-            self._connections.discard(connection)
+            user = self._connections.pop(connection)
+            self._per_user[user] -= 1
+            if not self._per_user[user]:
+                del self._per_user[user]
             connection.close()
             if connection.dropped:
                 lost = counted(connection.dropped, "line", ",")

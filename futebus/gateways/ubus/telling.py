@@ -9,6 +9,7 @@ import trio
 
 from ...client.awaiting import Publisher
 from ...client.errors import ClientError, NoBus, NoMaster
+from ..apart import Far
 from .connection import Connection
 
 
@@ -21,7 +22,7 @@ class Telling:
         value: the line that is there from the start.
     """
 
-    def __init__(self, writer: Publisher, *, keeps_value: bool, value: str | None = None) -> None:
+    def __init__(self, writer: Far[Publisher], *, keeps_value: bool, value: str | None = None) -> None:
         self._writer = writer
         self._writing = trio.Lock()
         self._keeps_value = keeps_value

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...client.channel import BLOCK
 from ...core.kinds import is_addressed
-from .outlet import BLOCK, SinkError, check_name
+from .outlet import SinkError, check_name
 
 MAX_HELD = 16 * 1024 * 1024
 """Bytes of lines that are held back, all channels together, for the sake of full blocks."""

@@ -7,15 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ...client.channel import BLOCK, Endpoint, Way
+from ...client.channel import Endpoint, Way
 from ...client.errors import ClientError, NoAddress
 from ...client.messages import texts
 from ...core.kinds import LETTERS
 from ...core.limits import MAX_NAME
 from ...host import mounted
 from ..telling import Sentence
-
-__all__ = ["BLOCK", "Outlet", "Outlets", "SinkError", "check_bus", "check_name", "is_directory"]
 
 
 class SinkError(Sentence):

@@ -18,10 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from ...client.channel import BLOCK
 from ...host.durable import sync, write_all
 from ..telling import say
 from .journal import Journal, Record, State
-from .outlet import BLOCK, Outlet, Outlets, SinkError
+from .outlet import Outlet, Outlets, SinkError
 from .staging import Portion, clean, complaining, make_directory, remove
 
 JOURNAL = "journal"
@@ -50,7 +51,7 @@ def publish(directory: Path, bus: Path, batch: int, segments: Sequence[Portion])
             _publish_rest(journal, directory, bus)  # Spark does not do that; it would be an old batch's lines that get lost
         if journal.record.batch < batch:
             _begin(journal, directory, batch, segments)
-        if _is_begun(journal.record, batch):
+        if is_begun(journal.record, batch):
             _publish_rest(journal, directory, bus)
         clean(directory, batch)
 
@@ -67,12 +68,12 @@ def forget(directory: Path, batch: int, files: Sequence[str]) -> None:
         return
     unwanted = set(files)
     with Journal(directory / JOURNAL) as journal:
-        if _is_begun(journal.record, batch):
-            begun = {segment.file for segment in _listed(directory, batch)}
+        if is_begun(journal.record, batch):
+            begun = {segment.file for segment in listed(directory, batch)}
             if journal.record == Record(batch, State.BEGUN):
                 # Nothing of it is out. So it may become another one, by a query that was put right.
                 journal.note_durably(Record(batch - 1, State.DONE))
-                unwanted |= begun | {_list_path(directory, batch).name}
+                unwanted |= begun | {list_path(directory, batch).name}
             else:
                 unwanted -= begun
                 say(f"a part of batch {batch} is out; the rest follows when it is committed again")
@@ -80,14 +81,16 @@ def forget(directory: Path, batch: int, files: Sequence[str]) -> None:
             remove(directory / name)
 
 
-def _is_begun(record: Record, batch: int) -> bool:
+def is_begun(record: Record, batch: int) -> bool:
+    """Whether a batch is partly out, or may be."""
     return record.batch == batch and record.state is State.BEGUN
 
 
 # ---------------------------------------------------------------------------------------------- the list of a batch
 
 
-def _list_path(directory: Path, batch: int) -> Path:
+def list_path(directory: Path, batch: int) -> Path:
+    """The file that says what a batch consists of."""
     return directory / f"{batch}.segments"
 
 
@@ -96,16 +99,21 @@ def _begin(journal: Journal, directory: Path, batch: int, segments: Sequence[Por
     if not segments:
         journal.note_durably(Record(batch, State.DONE))
         return
+    write_list(directory, batch, segments)
+    journal.note_durably(Record(batch, State.BEGUN))
+
+
+def write_list(directory: Path, batch: int, segments: Sequence[Portion]) -> None:
+    """Writes down what a batch consists of. When this returns, it survives a loss of power."""
     for segment in segments:
         _check(directory, segment)
-    path = _list_path(directory, batch)
+    path = list_path(directory, batch)
     with complaining(path):
         new = path.with_suffix(".new")
         with new.open("wb", buffering=0) as file:
             write_all(file.fileno(), json.dumps(segments).encode())
         new.replace(path)
         sync(directory)
-    journal.note_durably(Record(batch, State.BEGUN))
 
 
 def _check(directory: Path, segment: Portion) -> None:
@@ -121,9 +129,9 @@ def _check(directory: Path, segment: Portion) -> None:
         raise SinkError(f"{path} is shorter than it was")
 
 
-def _listed(directory: Path, batch: int) -> list[Portion]:
+def listed(directory: Path, batch: int) -> list[Portion]:
     """What a batch consists of that has been begun."""
-    path = _list_path(directory, batch)
+    path = list_path(directory, batch)
     try:
         with path.open(encoding="ascii") as file:
             return [Portion(*fields) for fields in json.load(file)]
@@ -137,7 +145,7 @@ def _listed(directory: Path, batch: int) -> list[Portion]:
 def _publish_rest(journal: Journal, directory: Path, bus: Path) -> None:
     """Publishes what the journal says is missing of its batch."""
     batch, _, first, position, doubtful = journal.record
-    segments = _listed(directory, batch)
+    segments = listed(directory, batch)
     with Outlets(bus, may_block=False) as outlets, Pieces(directory) as pieces:
         for index in range(first, len(segments)):
             segment = segments[index]

@@ -5,7 +5,6 @@ so each line goes out at least once. With `delivery=staged`, tasks write to file
 each batch of a stream once (see `publishing`).
 """
 
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,33 +16,22 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 from pyspark.taskcontext import TaskContext
 
 from ...core.kinds import has_master, is_addressed
+from ..options import OptionError, is_remote
 from ..telling import without_traceback
 from .lines import Columns, blocks
 from .outlet import Outlet, Outlets, SinkError, check_bus, check_name, is_directory
 from .publishing import forget, publish
-from .staging import Portion, complaining, make_directory, stage
+from .staging import Published, Staged, complaining, make_directory, remove_directory, stage, staged
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+    from .numbered import NumberedTarget
 
 DIRECT, STAGED = "direct", "staged"
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Under which names Spark tells a task, and nobody else in Python, what it works for."""
-
-
-class Published(WriterCommitMessage):
-    """A task has published its lines."""
-
-
-@dataclass(frozen=True)
-class Staged(WriterCommitMessage):
-    """A task has staged its lines."""
-
-    query: str
-    """The name of the query's directory in the stagingLocation."""
-    partition: int
-    segments: Sequence[Portion]
 
 
 @dataclass(frozen=True)
@@ -88,15 +76,15 @@ class Target:
         Raises:
             SinkError: see `publish`.
         """
-        if self.staging is not None and (staged := _staged(messages)):
-            segments = [segment for message in staged for segment in message.segments]
-            publish(self.staging / staged[0].query, self.bus, batch, segments)
+        if self.staging is not None and (found := staged(messages)):
+            segments = [segment for message in found for segment in message.segments]
+            publish(self.staging / found[0].query, self.bus, batch, segments)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> None:
         """Throws away what the tasks have staged."""
-        if self.staging is not None and (staged := _staged(messages)):
-            files = [segment.file for message in staged for segment in message.segments]
-            forget(self.staging / staged[0].query, batch, files)
+        if self.staging is not None and (found := staged(messages)):
+            files = [segment.file for message in found for segment in message.segments]
+            forget(self.staging / found[0].query, batch, files)
 
 
 class FutebusStreamWriter(DataSourceStreamArrowWriter):
@@ -112,7 +100,7 @@ class FutebusStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         with without_traceback():
-            self._target = target(schema, options)
+            self._target: Target | NumberedTarget = target(schema, options)
 
     def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
         """Publishes or stages the rows of a task. The query is known here only, from the context of the task."""
@@ -176,16 +164,17 @@ class FutebusWriter(DataSourceArrowWriter):
 
     def _remove(self) -> None:
         if self._target.staging is not None:
-            shutil.rmtree(self._target.staging / self._job, ignore_errors=True)
+            remove_directory(self._target.staging / self._job)
 
 
-def target(schema: StructType, options: Mapping[str, str]) -> Target:
+def target(schema: StructType, options: Mapping[str, str]) -> "Target | NumberedTarget":
     """Finds out where rows go.
 
     Args:
         schema: `value`, a string or bytes: the line. `channel`, a string, may be there: the channel's name. `address`, a string,
             may be there: to which client of an A channel, a hexadecimal number or `*`. Case does not count in names.
-        options: `path` is a channel, or the directory of the bus if there is a column `channel`. `delivery` is `direct` or
+        options: `path` is a channel, or the directory of the bus if there is a column `channel`, or a subject of a stream of
+            NATS, nats://SERVER/STREAM/SUBJECT, which takes staged lines only. `delivery` is `direct` or
             `staged`. `stagingLocation` is a directory that the driver and all executors share; it is made if it is not there.
             Other options are Spark's. Case does not count in names.
 
@@ -194,6 +183,8 @@ def target(schema: StructType, options: Mapping[str, str]) -> Target:
     """
     columns = _columns(schema)
     given = {name.lower(): value for name, value in options.items()}
+    if is_remote(given):
+        return _numbered(columns, given)
     path = _path(given, "path", "it is a channel, such as /mnt/bus/B_log, or the bus if there is a column `channel`")
     channel = None
     if columns.channel is None:
@@ -208,6 +199,24 @@ def target(schema: StructType, options: Mapping[str, str]) -> Target:
     if channel is not None and not has_master(channel) and not (path / channel).exists():
         Outlet(path, channel).close()  # who wants to hear what will come needs a file to open
     return found
+
+
+def _numbered(columns: Columns, given: Mapping[str, str]) -> "NumberedTarget":
+    """A subject of a stream."""
+    from ..remote import read_place
+
+    try:
+        place = read_place(given, has_subject=True)
+    except OptionError as error:
+        raise SinkError(str(error)) from None
+    from .numbered import NumberedTarget
+
+    if columns.channel is not None or columns.address is not None:
+        raise SinkError("a stream takes no column but `value`: its messages have no channels and addresses")
+    staging = _staging({"delivery": STAGED, **given})
+    if staging is None:
+        raise SinkError("delivery=direct is for channels: a stream gets each line once, so delivery is staged")
+    return NumberedTarget(place, columns, staging)
 
 
 def _staging(given: Mapping[str, str]) -> Path | None:
@@ -254,11 +263,6 @@ def _columns(schema: StructType) -> Columns:
     if "value" not in places:
         raise SinkError("there is no column `value`, which is the line to be sent")
     return Columns(places["value"], places.get("channel"), places.get("address"))
-
-
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """What tasks have staged, in the order of their partitions. A task that failed has no message."""
-    return sorted((message for message in messages if isinstance(message, Staged)), key=lambda message: message.partition)
 
 
 def _context() -> TaskContext:

@@ -8,15 +8,22 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from pyspark.sql.datasource import WriterCommitMessage
 
 from ...host.durable import sync
 from .outlet import SinkError
 
 _OF_BATCH = re.compile(r"([0-9]+)[-.]")
+
+_TRIES = 100
+"""How often a directory is emptied in which files appear meanwhile. A task makes one."""
 
 
 class Portion(NamedTuple):
@@ -29,6 +36,25 @@ class Portion(NamedTuple):
     """Where they begin in the file, in bytes."""
     length: int
     """How many bytes they are."""
+
+
+class Published(WriterCommitMessage):
+    """A task has published its lines."""
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """A task has staged its lines."""
+
+    query: str
+    """The name of the query's directory in the stagingLocation."""
+    partition: int
+    segments: Sequence[Portion]
+
+
+def staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    """What tasks have staged, in the order of their partitions. A task that failed has no message."""
+    return sorted((message for message in messages if isinstance(message, Staged)), key=lambda message: message.partition)
 
 
 class StagedFile:
@@ -136,6 +162,20 @@ def remove(path: Path) -> None:
     """Removes a file. That it is not there, or may not be removed, is no reason to fail: it is in nobody's way."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def remove_directory(path: Path) -> None:
+    """Removes a directory and what is in it, also while tasks that nobody waits for any more make files in it.
+
+    It gets another name first, so that only a task that has already found it can still make one. What may not be removed stays.
+    """
+    removed = path.with_name(f"{path.name}.removed")
+    with contextlib.suppress(OSError):
+        path.rename(removed)
+    for _ in range(_TRIES):
+        shutil.rmtree(removed, ignore_errors=True)
+        if not removed.exists():
+            return
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@ The one rule: no Python work for each line, unless a line is no UTF-8.
 
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -66,14 +67,14 @@ def _batches(piece: Piece, channel: str, schema: pa.Schema, mode: str) -> Iterat
         value = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(texts)])
         address = None
         if is_addressed and {"value", "address"} & {*names}:
-            value, address = _split_address(value)
+            value, address = split_address(value)
         chosen: dict[str, pa.Array] = {}
         if "channel" in names:
-            chosen["channel"] = pa.repeat(pa.scalar(_as_utf8(channel)), count)
+            chosen["channel"] = pa.repeat(pa.scalar(as_utf8(channel)), count)
         if "offset" in names:
-            chosen["offset"] = _integers(pa.int64(), array("q", range(first, first + count)))
+            chosen["offset"] = integers(pa.int64(), array("q", range(first, first + count)))
         if "timestamp" in names:
-            chosen["timestamp"] = _integers(pa.timestamp("us", "UTC"), times.take(count))
+            chosen["timestamp"] = integers(pa.timestamp("us", "UTC"), times.take(count))
         if "address" in names:
             chosen["address"] = pa.nulls(count, pa.string()) if address is None else address
         keep = None
@@ -82,24 +83,29 @@ def _batches(piece: Piece, channel: str, schema: pa.Schema, mode: str) -> Iterat
             try:
                 chosen["value"] = value.cast(wanted)
             except pa.ArrowInvalid:
-                chosen["value"], keep = _as_text(value, mode, channel, first)
-        batch = pa.RecordBatch.from_arrays([chosen[name] for name in names], schema=schema) if names else _empty(count)
+                chosen["value"], keep = as_text(value, mode, partial(_name, channel, first))
+        batch = pa.RecordBatch.from_arrays([chosen[name] for name in names], schema=schema) if names else empty(count)
         yield batch if keep is None else batch.filter(keep)
         first += count
     if first < piece.first + piece.lines:
         raise LinesDamaged(piece.segment, first, piece.first + piece.lines)
 
 
+def _name(channel: str, first: int, number: int) -> str:
+    """What a line is called, in what is said of it."""
+    return f"line {first + number} of {channel}"
+
+
 class InvalidLine(Sentence, ValueError):
     """A line is no UTF-8."""
 
 
-def _as_utf8(channel: str) -> str:
+def as_utf8(channel: str) -> str:
     """A name that Arrow has a text for. Bytes that are no UTF-8 become U+FFFD."""
     return os.fsencode(channel).decode(errors="replace")
 
 
-def _empty(count: int) -> pa.RecordBatch:
+def empty(count: int) -> pa.RecordBatch:
     """Rows without columns, for who only counts them."""
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
@@ -153,11 +159,12 @@ class _Times:
         return taken
 
 
-def _integers(kind: pa.DataType, numbers: "array[int]") -> pa.Array:
+def integers(kind: pa.DataType, numbers: "array[int]") -> pa.Array:
+    """Numbers of 64 bits as a column."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _split_address(lines: pa.Array) -> tuple[pa.Array, pa.Array]:
+def split_address(lines: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Takes `{ADDRESS}` off. A line without one, which the bus does not make, keeps its text and has no address."""
     parts = pc.split_pattern(lines, b"}", max_splits=1)
     if pc.all(pc.and_(pc.equal(pc.list_value_length(parts), 2), pc.starts_with(lines, b"{"))).as_py():
@@ -172,15 +179,15 @@ def _split_address(lines: pa.Array) -> tuple[pa.Array, pa.Array]:
     return pa.array(values, pa.binary()), pa.array(addresses, pa.string())
 
 
-def _as_text(lines: pa.Array, mode: str, channel: str, first: int) -> tuple[pa.Array, pa.Array | None]:
-    """The lines as text, some of which are no UTF-8, and which of them to keep (None: all)."""
+def as_text(lines: pa.Array, mode: str, name: Callable[[int], str]) -> tuple[pa.Array, pa.Array | None]:
+    """The lines as text, some of which are no UTF-8, and which of them to keep (None: all). `name` says what a line is called."""
     texts: list[str | None] = []
     for number, line in enumerate(lines.to_pylist()):
         try:
             texts.append(line.decode())
         except UnicodeDecodeError as error:
             if mode == "FAILFAST":
-                raise InvalidLine(f"line {first + number} of {channel} is no UTF-8: {error}") from None
+                raise InvalidLine(f"{name(number)} is no UTF-8: {error}") from None
             texts.append(line.decode(errors="replace") if mode == "PERMISSIVE" else "")
             if mode == "DROPMALFORMED":
                 texts[-1] = None

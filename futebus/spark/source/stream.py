@@ -98,8 +98,14 @@ class FutebusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._running is not None:
             self._running.stop()
             self._running = None
-        if sys.exc_info()[0] is EOFError:
-            # Spark has gone in an orderly way, a little before its SIGTERM. Who called this would write it to Spark, and print a
-            # traceback when that fails.
-            sys.stderr.flush()
-            os._exit(0)
+        leave_if_spark_has_gone()
+
+
+def leave_if_spark_has_gone() -> None:
+    """The last that `stop` does. Spark may have gone in an orderly way, a little before its SIGTERM.
+
+    Who has called it would then write that to Spark, and print a traceback when that fails.
+    """
+    if sys.exc_info()[0] is EOFError:
+        sys.stderr.flush()
+        os._exit(0)

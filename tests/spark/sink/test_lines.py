@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pytest
 
+from futebus.client.channel import BLOCK
 from futebus.spark.sink.lines import MAX_HELD, Columns, blocks
-from futebus.spark.sink.outlet import BLOCK, SinkError
+from futebus.spark.sink.outlet import SinkError
 
 COLUMNS = Columns(0, 1, 2)
 

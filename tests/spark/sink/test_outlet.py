@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from futebus.client.channel import end_of_block
-from futebus.spark.sink.outlet import BLOCK, Outlet, Outlets, SinkError
+from futebus.client.channel import BLOCK, end_of_block
+from futebus.spark.sink.outlet import Outlet, Outlets, SinkError
 
 from ...helpers.collectors import Collect
 from ...helpers.descriptors import descriptors

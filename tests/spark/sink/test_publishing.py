@@ -1,8 +1,10 @@
 """Staged lines go out, each batch once and in order; what is not wanted any more is removed."""
 
+import contextlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,13 +13,13 @@ import pytest
 from futebus.spark.sink.journal import Journal
 from futebus.spark.sink.outlet import SinkError
 from futebus.spark.sink.publishing import forget, publish
-from futebus.spark.sink.staging import Portion, stage
+from futebus.spark.sink.staging import Portion, remove_directory, stage
 
 from ...helpers.collectors import Collect
 from ...helpers.descriptors import descriptors
 from ...helpers.mounts import Mount, Mounting
 from ...helpers.programs import Start
-from ...helpers.waiting import until
+from ...helpers.waiting import DEADLINE, until
 
 
 @pytest.fixture
@@ -192,7 +194,7 @@ def test_files_that_are_gone(query: Path, bus: Mount) -> None:
         publish(query, bus.path, 0, [segment])
     # Neither has begun the batch.
     publish(query, bus.path, 0, staged(query, 0, "abc"))
-    assert bus.channel("B_log")["IN"] == "1"
+    assert bus.channel("B_log")["messages_in"] == 1
 
 
 def test_a_task_that_fails_leaves_no_file(query: Path) -> None:
@@ -215,3 +217,24 @@ def test_where_nothing_can_be_staged(tmp_path: Path, bus: Mount) -> None:
         stage(tmp_path / "file" / "query", 0, 0, lines())
     with pytest.raises(SinkError, match=r"^.*/query/.*\.lines cannot be written: Operation not permitted$"):
         stage(bus / "query", 0, 0, lines())
+
+
+def test_a_directory_is_removed_while_tasks_stage(tmp_path: Path) -> None:
+    # Spark gives a job up, and has its directory removed, while tasks of it still begin.
+    def task(directory: Path) -> None:
+        while directory.exists():
+            with contextlib.suppress(SinkError):
+                stage(directory, 0, 0, [("B_log", b"a\n")], makes_directory=False)
+
+    for job in range(20):
+        directory = tmp_path / f"job-{job}"
+        directory.mkdir()
+        tasks = [threading.Thread(target=task, args=[directory], daemon=True) for _ in range(4)]
+        for thread in tasks:
+            thread.start()
+        for _ in range(20):
+            stage(directory, 0, 0, [("B_log", b"a\n")], makes_directory=False)
+        remove_directory(directory)
+        for thread in tasks:
+            thread.join(DEADLINE)
+        assert names(tmp_path) == []

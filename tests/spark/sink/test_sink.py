@@ -71,7 +71,7 @@ def test_a_channel_that_is_not_there_is_created(table: Table, bus: Mount) -> Non
         publish(table("value string", ("a",)), bus / "B_new")
     finally:
         os.umask(umask)
-    assert bus.channel("B_new")["IN"] == "1"
+    assert bus.channel("B_new")["messages_in"] == 1
     assert os.stat(bus / "B_new").st_mode & 0o777 == 0o644
 
 

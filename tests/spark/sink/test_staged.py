@@ -77,9 +77,9 @@ def test_a_stream_whose_publisher_is_killed(
     expected = [f"{number:040}" for number in range(50_000)]
     put(tmp_path, 0, expected)
     query = stream(spark, tmp_path, bus / "U_jobs", **staging)
-    until(lambda: not query.isActive or bus.clients("U_jobs", role="master", rlist="1000"), "there is no place any more")
+    until(lambda: not query.isActive or bus.clients("U_jobs", role="master", rlist_messages=1000), "there is no place any more")
     assert query.isActive, query.exception()
-    os.kill(int(bus.clients("U_jobs", role="slave")[0]["PID"]), signal.SIGTERM)
+    os.kill(bus.clients("U_jobs", role="slave")[0]["pid"], signal.SIGTERM)
     with pytest.raises(PySparkException):
         query.awaitTermination(120)
     channel.start()
@@ -96,7 +96,7 @@ def test_a_stream_whose_publication_fails(
     put(tmp_path, 1, ["b", "c" * 100])
     with pytest.raises(PySparkException, match=r"SinkError: /.*/B_log: a message of 101 bytes is longer"):
         stream(spark, tmp_path, bus / "B_log", **staging).awaitTermination(120)
-    assert bus.channel("B_log")["IN"] == "2"
+    assert bus.channel("B_log")["messages_in"] == 2
     roomy = mounting()
     channel = collect(roomy / "B_log")
     finish(stream(spark, tmp_path, roomy / "B_log", **staging))

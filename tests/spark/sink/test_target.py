@@ -22,7 +22,9 @@ TYPES: dict[str, DataType] = {
 def aim(columns: str, **options: str | Path) -> Target:
     fields = [column.split() for column in columns.split(", ")]
     schema = StructType([StructField(name, TYPES[kind]) for name, kind in fields])
-    return target(schema, {name: str(value) for name, value in options.items()})
+    found = target(schema, {name: str(value) for name, value in options.items()})
+    assert isinstance(found, Target)
+    return found
 
 
 def test_a_channel(bus: Mount) -> None:

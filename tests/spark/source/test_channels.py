@@ -19,7 +19,7 @@ from futebus.spark.source.stream import FutebusStreamReader
 from futebus.spool import Spool, SpoolInUse, SpoolWriter
 
 from ...helpers.descriptors import descriptors
-from ...helpers.mounts import Mount, Mounting
+from ...helpers.mounts import SHOWN, Mount, Mounting
 from ...helpers.waiting import until
 
 Said = list[tuple[str, str]]
@@ -83,7 +83,7 @@ def drains() -> int:
 
 
 def listens(bus: Mount, count: int) -> bool:
-    return len([client for client in bus.clients() if client["RW"] == "r-+"]) == count
+    return len(bus.clients(rw="r-+")) == count
 
 
 ODD = ["B_a b ", "B_new\nline", "B_\x1b[2J", "B_wörld", "B_%41,x", "B_\\", "A_'\"*?[]{}", "B_" + "n" * 252]
@@ -173,7 +173,7 @@ def test_what_somebody_removes_is_not_made_again(bus: Mount, place: Path, drive:
     (bus / "B_x").unlink()
     driver.wait_until(lambda: not drains(), "it is given back")
     driver.batch()
-    assert [entry.name for entry in bus.path.iterdir()] == ["_stat"]
+    assert [entry.name for entry in bus.path.iterdir()] == SHOWN
 
 
 def test_a_bus_that_goes_and_comes(mounting: Mounting, place: Path, drive: Drive, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,9 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
@@ -24,64 +24,9 @@ from tests.helpers.mounts import Mount, Mounting
 from tests.helpers.programs import Start
 from tests.helpers.waiting import DEADLINE, until
 
+from .kept import Keep, Kept, keep
 
-class Kept:
-    """A query that keeps the rows of each batch, once for each batch."""
-
-    def __init__(self, place: Path) -> None:
-        self.batches: dict[int, list[Row]] = {}
-        self.checkpoint = place / "checkpoint"
-        self.query: StreamingQuery | None = None
-
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        self.batches[batch] = rows.collect()
-
-    def start(self, stream: DataFrame, **trigger: Any) -> "Kept":
-        writer = stream.writeStream.foreachBatch(self).option("checkpointLocation", str(self.checkpoint))
-        self.query = (writer.trigger(**trigger) if trigger else writer).start()
-        return self
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for _, rows in sorted(self.batches.items()) for row in rows]
-
-    @property
-    def values(self) -> list[str]:
-        return [row.value for row in self.rows]
-
-    def wait_for(self, count: int) -> list[Row]:
-        def come() -> bool:
-            assert self.query is not None
-            if error := self.query.exception():
-                raise error
-            return len(self.rows) >= count
-
-        until(come, f"{count} rows")
-        return self.rows
-
-    def finish(self) -> list[Row]:
-        assert self.query is not None
-        assert self.query.awaitTermination(int(DEADLINE))
-        return self.rows
-
-    def stop(self) -> None:
-        assert self.query is not None
-        self.query.stop()
-
-
-@pytest.fixture
-def keep(tmp_path: Path) -> Iterator[Callable[..., Kept]]:
-    """Makes queries, and stops them."""
-    with contextlib.ExitStack() as stack:
-
-        def make(stream: DataFrame, name: str = "query", **trigger: Any) -> Kept:
-            place = tmp_path / name
-            place.mkdir(exist_ok=True)
-            made = Kept(place).start(stream, **trigger)
-            stack.callback(made.stop)
-            return made
-
-        yield make
+__all__ = ["keep"]
 
 
 @pytest.fixture
@@ -99,7 +44,6 @@ def stream(spark: SparkSession, tmp_path: Path) -> Callable[..., DataFrame]:
 
 
 Stream = Callable[..., DataFrame]
-Keep = Callable[..., Kept]
 
 
 def say(channel: Path, *lines: str) -> None:
@@ -109,7 +53,7 @@ def say(channel: Path, *lines: str) -> None:
 
 def wait_for_query(bus: Mount, channel: str) -> None:
     """Waits until a query listens."""
-    until(lambda: [client for client in bus.clients(channel) if client["RW"] == "r-+"], f"a query on {channel}")
+    until(lambda: bus.clients(channel, rw="r-+"), f"a query on {channel}")
 
 
 # ---------------------------------------------------------------------------------------------- what comes
@@ -188,6 +132,39 @@ def test_a_query_that_cannot_join_says_why(stream: Stream, tmp_path: Path) -> No
         joined(query)
 
 
+class Ending:
+    """A query as it is seen in its last moment: it is active still, and its status says what it did before, or the end.
+
+    Args:
+        query: has failed.
+        before: what its status has said.
+    """
+
+    def __init__(self, query: StreamingQuery, *before: str) -> None:
+        self._query = query
+        self._before = list(before)
+        self.lastProgress = query.lastProgress
+        self.exception = query.exception
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"message": self._before.pop(0)} if self._before else self._query.status
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 # Spark's name
+        return bool(self._before) or self._query.isActive
+
+
+def test_a_query_that_fails_as_one_looks_has_not_joined(stream: Stream, tmp_path: Path) -> None:
+    query = stream("/nowhere/B_log").writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    until(lambda: not query.isActive, "it has failed")
+    words = query.status["message"]
+    assert words.startswith("Terminated with exception")
+    ending = Ending(query, "Getting offsets from FutebusSource", words, words)
+    with pytest.raises(StreamingQueryException, match="there is no directory /nowhere"):
+        joined(cast(StreamingQuery, ending))
+
+
 def test_only_the_columns_that_are_wanted_and_lines_as_bytes(bus: Mount, stream: Stream, keep: Keep) -> None:
     query = keep(stream(bus.touch("B_log"), "value BINARY"))
     wait_for_query(bus, "B_log")
@@ -228,7 +205,7 @@ def test_addresses_of_an_a_channel_are_a_column(bus: Mount, stream: Stream, keep
             file.write(text + "\n")
             file.flush()
     rows = query.wait_for(2)
-    ids = [client["ID"] for client in bus.clients("A_chat")]
+    ids = [client["id"] for client in bus.clients("A_chat")]
     first = int(ids[0], 16)
     assert [(row.address, row.value) for row in rows] == [(f"{first + 1:x}", "from one} {2}"), (f"{first + 2:x}", "")]
 
@@ -440,7 +417,7 @@ def test_what_was_read_is_removed_from_the_disk(bus: Mount, stream: Stream, keep
 def test_stop_leaves_nothing_behind(bus: Mount, stream: Stream, keep: Keep, tmp_path: Path) -> None:
     query = keep(stream(bus.touch("B_log")))
     wait_for_query(bus, "B_log")
-    runner = int(bus.clients("B_log")[0]["PID"])
+    runner = bus.clients("B_log")[0]["pid"]
     assert os.path.exists(f"/proc/{runner}")
     query.stop()
     until(lambda: not bus.clients("B_log"), "the client has left")
@@ -454,10 +431,10 @@ def test_a_killed_runner_loses_nothing_that_it_had(bus: Mount, stream: Stream, k
     for run in range(3):
         until((bus / "U_jobs").exists, "the channel")
         assert run or list((tmp_path / "spool").glob("initial-*")), "where it begins is known before there is a line"
-        runner = until(lambda: [int(client["PID"]) for client in bus.clients("U_jobs", role="master")], "its master")[0]
+        runner = until(lambda: [client["pid"] for client in bus.clients("U_jobs", role="master")], "its master")[0]
         say(bus / "U_jobs", *(f"line {number}" for number in range(sent, sent + 1000)))
         # What the bus has handed out is in the spool before anybody can know.
-        until(lambda: bus.channel("U_jobs")["OUT"] == "1000", "all is read")
+        until(lambda: bus.channel("U_jobs")["messages_out"] == 1000, "all is read")
         sent += 1000
         os.kill(runner, signal.SIGKILL)
         until(lambda: not (bus / "U_jobs").exists(), "the master has gone")

@@ -31,12 +31,12 @@ class Terminal:
     Args:
         name: of the command, in front of what it says.
         stream: where it goes.
-        is_quiet: without status.
+        is_quiet: without status; who has words that are no complaint looks at it.
         is_open: what others print at each start is not held back.
     """
 
     def __init__(self, name: str, stream: TextIO | None = None, *, is_quiet: bool = False, is_open: bool = False) -> None:
-        self._name, self._is_quiet, self.is_open = name, is_quiet, is_open
+        self._name, self.is_quiet, self.is_open = name, is_quiet, is_open
         self._stream = sys.stderr if stream is None else stream
         self._has_colours = self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._lock = threading.RLock()
@@ -54,19 +54,25 @@ class Terminal:
         """Shows how things are."""
         words = printable(words)
         with self._lock:
-            if self._is_quiet:
+            if self.is_quiet:
                 return
             if self._has_colours and not self._is_in_front():
                 self._status = ""
                 if is_last:
                     self.say(words)
             elif self._has_colours:
-                width = (os.get_terminal_size(self._stream.fileno()).columns or 80) - 1  # 0: nobody knows
-                self._status = "" if is_last else f"{_DIM}{words[:width]}{_PLAIN}"
+                self._status = "" if is_last else f"{_DIM}{words[: self._width() - 1]}{_PLAIN}"
                 self._write(f"{words}\n" if is_last else "")
             elif is_last or time.monotonic() - self._told >= STATUS_SECONDS:
                 self._told = time.monotonic()
                 self.say(words)
+
+    def clear(self) -> None:
+        """Takes the status away."""
+        with self._lock:
+            if self._status:
+                self._status = ""
+                self._write("")
 
     def _is_in_front(self) -> bool:
         """Whether the terminal is this command's to draw on: started with `&`, it is somebody else's."""
@@ -74,6 +80,13 @@ class Terminal:
             return os.tcgetpgrp(self._stream.fileno()) == os.getpgrp()
         except OSError:
             return True  # it is nobody's terminal of control
+
+    def _width(self) -> int:
+        """How many columns the terminal has."""
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80  # 0: nobody knows
+        except OSError:
+            return 80  # it has gone away, and nobody will see it
 
     def _write(self, text: str) -> None:
         with self._lock:

@@ -1,0 +1,303 @@
+"""The writes of a bus that are under way: how much of each has been taken, who waits for what, and whose turn it is.
+
+The one rule: no line overtakes one that was written before it by the same description, and no writer who waits has his next
+portion before the others have had theirs.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Iterable
+
+from .channel import Behind, Broadcast, Channel
+from .client import Client, Effects, Token, Waiting, Write
+from .errors import Broken, BusError, ShuttingDown, TooManyForUser, WouldBlock
+from .limits import SHARED_WRITE_BYTES, Limits
+
+ADMITTED_WORK = 500
+"""How much of the writes that have waited is accepted at once, as in `Effects.work`: a millisecond's worth."""
+
+RUN_WORK = 3
+"""What it costs to find a run of lines and to route it, however short it is."""
+
+PORTION_WORK = 128
+"""How much of one of them, before the next has its turn: at most a run of lines (128 KiB), or so many runs that are shorter."""
+
+
+class _Outcome(enum.Enum):
+    """How far a write has come."""
+
+    DONE = enum.auto()
+    HAS_MORE = enum.auto()
+    """It can go on after others had their turn."""
+    MUST_WAIT = enum.auto()
+    """There is no place at the master."""
+    REFUSED = enum.auto()
+    """Something is wrong with the next line."""
+
+
+class Writes:
+    """The writes of a bus, and whatever else waits there for an answer.
+
+    Args:
+        limits: the bus's.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.waiting: dict[Token, Waiting | Write] = {}
+        """All calls that wait, reads too."""
+        self.is_shutting_down = False
+        """Whether nothing is accepted any more."""
+        self._limits = limits
+        self._shared_bytes_of: dict[int, int] = {}
+        """By user: the bytes of writes that wait for another write by the same description."""
+
+    def begin(
+        self, client: Client, data: bytes, token: Token | None, effects: Effects, *, may_wait: bool, work: int | None
+    ) -> int | None:
+        """A client writes: see `Bus.write`."""
+        if client.writing:
+            # Another process writes by the same description. Its lines come first, all of them.
+            if token is None or not may_wait:
+                client.was_told_to_wait = True
+                raise WouldBlock
+            self._keep_shared(Write(token, client, effects.now, data, 0, may_wait=True))
+            return None
+        self._check_end(client)
+        try:
+            taken, outcome = self._take_bytes(client, data, 0, effects, work)
+        except BusError as error:
+            if effects.failure is None or token is None:
+                raise
+            # Something has come of it, for others: that is not to be lost with the error.
+            self.forget_finished(effects)
+            effects.finished.append((token, error.with_traceback(None)))
+            return None
+        if effects.finished:
+            self.forget_finished(effects)
+        if outcome is _Outcome.HAS_MORE and token is not None:
+            self._keep(Write(token, client, effects.now, data, taken, may_wait=may_wait))
+            self._put_off(token, client.channel, effects)
+            return None
+        if outcome is _Outcome.MUST_WAIT and may_wait and token is not None:
+            write = Write(token, client, effects.now, data, taken, may_wait=True)
+            self._keep(write)
+            client.channel.blocked.append(write)
+            return None
+        if outcome is _Outcome.MUST_WAIT and not taken:
+            raise WouldBlock
+        effects.is_unfinished = outcome is _Outcome.HAS_MORE
+        return taken
+
+    def _keep(self, write: Write) -> None:
+        self.waiting[write.token] = write
+        write.client.writing.append(write)
+
+    def _keep_shared(self, write: Write) -> None:
+        """Keeps one that waits for another of the same client.
+
+        Raises:
+            TooManyForUser: the user has too much of that. None of them is a client, so nothing else bounds them.
+        """
+        uid = write.client.owner.uid
+        size = self._shared_bytes_of.get(uid, 0) + len(write.data)
+        if uid and size > self._limits.max_clients_per_user * SHARED_WRITE_BYTES:
+            raise TooManyForUser("too many writes of the user wait for others by the same descriptor")
+        self._shared_bytes_of[uid] = size
+        write.is_counted = True
+        self._keep(write)
+
+    def _uncount(self, write: Write) -> None:
+        if write.is_counted:
+            uid = write.client.owner.uid
+            self._shared_bytes_of[uid] -= len(write.data)
+            if not self._shared_bytes_of[uid]:
+                del self._shared_bytes_of[uid]
+
+    def _check_end(self, client: Client) -> None:
+        """Drops what a client has begun to write if nobody will ever read it.
+
+        Raises:
+            ShuttingDown, NobodyReads: so it is.
+        """
+        if self.is_shutting_down:
+            client.wbuf.drop()
+            raise ShuttingDown
+        if client.may_wait:
+            client.channel.check_master(client)
+
+    def _take_bytes(
+        self, client: Client, data: bytes, start: int, effects: Effects, work: int | None, *, is_next: bool = False
+    ) -> tuple[int, _Outcome]:
+        """Takes what can be accepted now, from `start` on, with about so much work. Returns up to where, and how it ended.
+
+        Raises:
+            BusError: something is wrong with the line at `start`. The partial message before it is dropped.
+        """
+        channel, wbuf = client.channel, client.wbuf
+        taken = start
+        if work is not None:
+            work += effects.work
+        try:
+            while True:
+                if (channel.broadcast or (channel.behind and not is_next)) and not client.route.to_master:
+                    # What is on its way comes first, also before the writer is told that it has been accepted.
+                    return taken, _Outcome.HAS_MORE
+                if taken == len(data):
+                    break
+                if work is not None and effects.work >= work and taken > start:
+                    return taken, _Outcome.HAS_MORE
+                # What the master has no place for need not be looked at: it will be written again.
+                run, stop = wbuf.next_run(data, taken, *channel.room) if client.may_wait else wbuf.next_run(data, taken)
+                if run is not None:
+                    effects.work += RUN_WORK
+                    effects.is_unfinished = False
+                    accepted = channel.send(client, run, effects, work, is_next=is_next)
+                    if accepted < len(run.data):
+                        # A run of several messages has nothing of an earlier call in it.
+                        if effects.is_unfinished:
+                            return taken + accepted, _Outcome.HAS_MORE
+                        waits = client.may_wait and effects.failure is None
+                        return taken + accepted, _Outcome.MUST_WAIT if waits else _Outcome.REFUSED
+                    wbuf.finish()
+                taken = stop
+                effects.work += 1
+        except BusError:
+            if taken == start:
+                wbuf.drop()
+                raise
+            return taken, _Outcome.REFUSED
+        except Exception as error:
+            # No memory, say. What has been delivered stays so, and the effects of it are not to be lost.
+            effects.failure = error
+            if taken == start:
+                wbuf.drop()
+                raise Broken from None
+            return taken, _Outcome.REFUSED
+        return taken, _Outcome.DONE
+
+    def _put_off(self, token: Token, channel: Channel, effects: Effects) -> None:
+        """Has a write go on later: in its turn, or when the broadcast that is on its way has reached its end."""
+        if channel.broadcast or channel.behind:
+            channel.behind[token] = None
+        else:
+            effects.later.append(token)
+
+    def go_on(self, what: Token | Channel | Broadcast | Behind, effects: Effects, work: int | None) -> None:
+        """Goes on with something: see `Bus.go_on`."""
+        if isinstance(what, Channel):
+            what.is_admitting = False
+            self.admit(what, True, effects)
+        elif isinstance(what, Broadcast):
+            if what.channel.broadcast is what:
+                what.channel.go_on(effects)
+            self.forget_finished(effects)
+        elif isinstance(what, Behind):
+            channel = what.channel
+            channel.is_calling = False
+            if channel.behind and not channel.broadcast:
+                first = self.waiting[channel.behind.popitem(last=False)[0]]
+                assert isinstance(first, Write)
+                self._go_on_with(first, effects, work, is_next=True)
+            channel.call_behind(effects)
+        elif isinstance(write := self.waiting.get(what), Write):
+            self._go_on_with(write, effects, work)
+
+    def _go_on_with(self, write: Write, effects: Effects, work: int | None, *, is_next: bool = False) -> None:
+        outcome = self._advance(write, effects, work, is_next=is_next)
+        if outcome is _Outcome.HAS_MORE:
+            self._put_off(write.token, write.client.channel, effects)
+        elif outcome is _Outcome.MUST_WAIT:
+            write.client.channel.blocked.append(write)
+        self.forget_finished(effects)
+
+    def _advance(self, write: Write, effects: Effects, work: int | None, *, is_next: bool = False) -> _Outcome:
+        """Takes what can be accepted now of a write that is under way, and answers it if that is all there will be."""
+        client = write.client
+        client.keep()
+        try:
+            self._check_end(client)
+            write.taken, outcome = self._take_bytes(client, write.data, write.taken, effects, work, is_next=is_next)
+        except BusError as error:
+            # The traceback holds this frame, and with it the effects that hold the error.
+            self._end(write, write.taken or error.with_traceback(None), effects)
+            return _Outcome.REFUSED
+        if outcome is _Outcome.MUST_WAIT and not write.may_wait:
+            outcome = _Outcome.REFUSED
+        if outcome in (_Outcome.DONE, _Outcome.REFUSED):
+            self._end(write, write.taken or WouldBlock(), effects)
+        return outcome
+
+    def _end(self, write: Write, answer: int | BusError | None, effects: Effects) -> None:
+        """Ends a write that is under way, with an answer if anybody waits for one. The client's next write begins in its turn."""
+        client = write.client
+        was_first = client.writing[0] is write
+        client.writing.remove(write)
+        client.channel.behind.pop(write.token, None)
+        self._uncount(write)
+        if answer is not None:
+            effects.finished.append((write.token, answer))
+        if client.writing and was_first:
+            effects.later.append(client.writing[0].token)
+        elif not client.writing and client.was_told_to_wait:
+            client.was_told_to_wait = False
+            if client.channel.is_writable(client):
+                client.wake_poller(effects)
+
+    def fail(self, writes: Iterable[Write], error: BusError, effects: Effects) -> None:
+        """Ends writes for good: with the count of what was accepted of them, or else with `error`."""
+        for write in writes:
+            client = write.client
+            client.keep()
+            if write in client.channel.blocked:
+                client.channel.blocked.remove(write)
+            client.wbuf.drop()
+            self._end(write, write.taken or error, effects)
+
+    def admit(self, channel: Channel, was_full: bool, effects: Effects) -> None:
+        """The master's rlist may have places: first for the writes that wait for one, in their order, then for pollers."""
+        was_full = was_full or bool(channel.blocked)
+        limit = effects.work + ADMITTED_WORK
+        while channel.blocked and not channel.is_admitting:
+            if effects.work >= limit:
+                channel.is_admitting = True
+                effects.later.append(channel)
+                break
+            write = channel.blocked[0]
+            taken = write.taken
+            outcome = self._advance(write, effects, PORTION_WORK, is_next=True)
+            if outcome is _Outcome.MUST_WAIT and write.taken == taken:
+                break
+            channel.blocked.popleft()
+            if outcome in (_Outcome.HAS_MORE, _Outcome.MUST_WAIT):
+                # Others have their turn, also in the middle of a long write.
+                channel.blocked.append(write)
+        if channel.armed_slaves:
+            channel.tell_writable(was_full, effects)
+        self.forget_finished(effects)
+
+    def close(self, client: Client) -> None:
+        """A client has gone. Nobody waits any more for what it did."""
+        for token in (*(read.token for read in client.reading), *(write.token for write in client.writing)):
+            self.waiting.pop(token, None)
+        client.reading.clear()
+        if client.writing:
+            channel = client.channel
+            for write in client.writing:
+                self._uncount(write)
+                channel.behind.pop(write.token, None)
+            channel.blocked = deque(write for write in channel.blocked if write.client is not client)
+            client.writing.clear()
+
+    def cancel(self, write: Write, effects: Effects) -> None:
+        """A signal has ended a write. What was accepted of it stays so."""
+        self._end(write, None, effects)
+        channel = write.client.channel
+        if write in channel.blocked:
+            channel.blocked.remove(write)
+            # The first of the queue may have been too long for the place that there is; the next may fit.
+            self.admit(channel, True, effects)
+
+    def forget_finished(self, effects: Effects) -> None:
+        """Calls that have ended wait no more."""
+        for token, _ in effects.finished:
+            self.waiting.pop(token, None)

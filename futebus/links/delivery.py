@@ -1,0 +1,381 @@
+"""A delivery: the lines of a stream on their way into a channel, each once, in order.
+
+The one rule: a message is confirmed when its lines have been accepted, and no more is asked for than the channel takes. What has
+been accepted is known here, by `progress`, not at the server. Lines of recorders have numbers: so it is known what comes again,
+when a stream has lost what it had and was given it a second time, and what is missing.
+"""
+
+import asyncio
+import contextlib
+import math
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from ..client import ClientError
+from ..client.channel import TRANSIENT, Endpoint, Way, end_of_block
+from ..client.errors import NoBus, TooLong
+from ..client.messages import texts
+from ..core.kinds import has_master
+from ..core.text import counted, printable
+from ..nats.address import StreamAddress
+from ..nats.connection import Servers
+from ..nats.consumer import Consumer, moment
+from ..nats.errors import Away, NatsError
+from ..nats.stream import State, Stream
+from ..nats.wanted import Unfit, Wanted
+from .agreement import agreed
+from .progress import Progress
+from .subject import Voice
+from .taken import Lines, lines_of, offset
+
+WAITING_BYTES = 8 << 20
+"""Bytes of lines that wait for the channel; then no more are taken."""
+
+PAUSE_SECONDS = 0.002
+"""How often it is looked whether they have gone."""
+
+RETRY_SECONDS = (0.1, 2.0)
+"""How soon, and later how seldom, it is tried again to reach the stream."""
+
+LONG_SECONDS = 5.0
+"""How often a line is tried again that is longer than the bus takes."""
+
+LOOK_SECONDS = 2.0
+"""How often it is looked whether the bus is there and the channel has its name, and how far it has come goes to the disk."""
+
+END_SECONDS = 1.0
+"""How long the end waits for a write that has begun."""
+
+
+class Delivery:
+    """Writes what a stream has to a channel.
+
+    Args:
+        channel: the path of a U or B channel.
+        address: the stream, with its servers, and perhaps of which subjects.
+        servers: these.
+        wanted: what the stream is to be.
+        consumer: the name of the stream's consumer.
+        progress: how far it has come.
+        voice: says what happens.
+        mode: permissions of a channel that is created; None: what the umask leaves of 666.
+        waits: whether it waits for a bus or a master that is not there or has gone, and for servers that are not there at first.
+        takes_over: whether a consumer of that name that is somebody else's is taken over.
+    """
+
+    def __init__(
+        self,
+        channel: Path,
+        address: StreamAddress,
+        servers: Servers,
+        wanted: Wanted,
+        consumer: str,
+        progress: Progress,
+        voice: Voice,
+        *,
+        mode: int | None = None,
+        waits: bool = False,
+        takes_over: bool = False,
+    ) -> None:
+        self._path, self._address, self._servers, self._wanted = channel, address, servers, wanted
+        self._consumer, self._progress, self._voice = consumer, progress, voice
+        self._waits, self._takes_over = waits, takes_over
+        way = Way(channel, reads=False, creates=True, mode=mode, say=voice.say)
+        self._channel = Endpoint(way, texts(bytes), is_blocking=False)
+        self._taken = 0
+        """The number of the last message that has been taken from the stream."""
+        self._look_at = 0.0
+        self._waiting: deque[Lines] = deque()
+        self._size = 0
+        self._is_busy = False
+        """Whether lines that have waited are being written."""
+        self._changed = threading.Condition()
+        self._writing = threading.Lock()
+        """Held while something is written and noted; for good when it has ended."""
+        self._done: deque[str] = deque()
+        self._is_done = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._missing = 2
+        """How many of the channel and the stream have not been reached yet."""
+        self._counting = threading.Lock()
+
+    @property
+    def shown(self) -> str:
+        """What is delivered where."""
+        return f"{self._address.shown} is delivered to {self._path}"
+
+    def _joined(self, ready: Callable[[], object]) -> None:
+        with self._counting:
+            self._missing -= 1
+            is_last = not self._missing
+        if is_last:
+            ready()
+
+    def farewell(self) -> None:
+        """Lets no further write begin, and waits for one that has."""
+        self._writing.acquire(timeout=END_SECONDS)
+        with contextlib.suppress(OSError):
+            self._progress.flush()
+
+    # ------------------------------------------------------------------------------------------ from the stream
+
+    async def run(self, ready: Callable[[], object]) -> None:
+        """Takes what the stream has, for good.
+
+        Args:
+            ready: is called when channel and stream have been reached for the first time.
+
+        Raises:
+            NatsError: the stream cannot be had at first.
+        """
+        self._loop = asyncio.get_running_loop()
+        is_first, is_well = True, True
+        pause, longest = RETRY_SECONDS
+        said = ""
+        while True:
+            connection = None
+            await self._forget()
+            try:
+                connection = await self._servers.connect()
+                stream = Stream(connection, self._address.stream)
+                state = await self._wanted.have(stream)
+                consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
+                await consumer.begin(await self._first(stream, state, consumer))
+                if is_first:
+                    self._joined(ready)
+                elif not is_well:
+                    self._voice.say(f"{self._address.shown} is there again")
+                is_first, is_well, pause, said = False, True, RETRY_SECONDS[0], ""
+                await self._take_all(consumer, state.created)
+            except NatsError as error:
+                if is_first and not (self._waits and isinstance(error, Away)):
+                    raise
+                is_well = False
+                if str(error) != said:
+                    said = str(error)
+                    self._voice.warn(f"{said}; waiting")
+            finally:
+                if connection:
+                    await connection.close()
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, longest)
+
+    async def _forget(self) -> None:
+        """Forgets what waits, for it comes again: the stream's consumer begins behind what has been written.
+
+        What is being written is waited for, so that it is known what that is. Who does not take it would not take more either.
+        """
+        with self._changed:
+            self._waiting.clear()
+            self._size = 0
+        while self._is_busy:  # noqa: ASYNC110 - a thread ends it
+            await asyncio.sleep(PAUSE_SECONDS)
+        self._done.clear()
+
+    async def _first(self, stream: Stream, state: State, consumer: Consumer) -> int:
+        """The number of the first message that is wanted. Says what is not there any more."""
+        if state.retention != "limits":
+            raise Unfit(f"{stream.shown} forgets what somebody has read (its retention is {state.retention}): it must not")
+        created, taken = self._progress.reached.created, self._progress.reached.sequence
+        if self._takes_over:
+            if not created and (taken := await consumer.confirmed()):
+                # Before it is removed: afterwards nobody else knows it.
+                created = state.created
+                self._progress.note(created=created, sequence=taken)
+                self._progress.flush()
+            await consumer.remove()
+            self._takes_over = False
+        if not created:
+            pass
+        elif created != state.created:
+            self._voice.warn(f"{stream.shown} is another stream than before: it is delivered from its beginning")
+            taken = 0
+        elif taken > state.last:
+            self._voice.warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
+            taken = await agreed(stream, state, self._progress.reached)
+        elif (same := await agreed(stream, state, self._progress.reached)) < taken:
+            self._voice.warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
+            taken = same
+        elif state.first > taken + 1:
+            count = counted(state.first - taken - 1, "message")
+            self._voice.warn(f"{count} of {stream.shown} had been removed before they could be delivered")
+        self._taken = taken
+        return taken + 1
+
+    async def _take_all(self, consumer: Consumer, created: str) -> None:
+        confirming = asyncio.ensure_future(self._confirm(consumer))
+        try:
+            async for message, reply in consumer.messages():
+                if message.sequence <= self._taken:
+                    continue  # it was long under way, and has come a second time
+                while self._size > WAITING_BYTES:  # noqa: ASYNC110 - a thread makes place
+                    await asyncio.sleep(PAUSE_SECONDS)
+                self._taken = message.sequence
+                self._put(lines_of(created, message, reply))
+        finally:
+            confirming.cancel()
+
+    def _put(self, found: Lines) -> None:
+        with self._changed:
+            self._waiting.append(found)
+            self._size += len(found.data)
+            self._changed.notify_all()
+
+    async def _confirm(self, consumer: Consumer) -> None:
+        """Confirms what has been written."""
+        with contextlib.suppress(Away):  # who takes messages meets it too
+            while True:
+                await self._is_done.wait()
+                self._is_done.clear()
+                while self._done:
+                    await consumer.confirm(self._done.popleft())
+
+    # ------------------------------------------------------------------------------------------ to the channel
+
+    def run_channel(self, ready: Callable[[], object]) -> None:
+        """Writes what comes, for good. To be called in a thread.
+
+        Args:
+            ready: as for `run`.
+
+        Raises:
+            ClientError: the channel cannot be had, or has gone and is not waited for.
+        """
+        self._open()
+        self._joined(ready)
+        while True:
+            found = self._next()
+            start = self._begin(found)
+            while start < len(found.data):
+                start = self._write(found, start)
+            self._end(found)
+
+    def _open(self) -> None:
+        for pause in self._channel.attempts(math.inf if self._waits else 0.0):
+            time.sleep(pause)
+
+    def _next(self) -> Lines:
+        """The next lines, as soon as there are some. Looks after the channel meanwhile, however quickly they come."""
+        while True:
+            if (left := self._look_at - time.monotonic()) <= 0:
+                self._look()
+                continue
+            with self._changed:
+                if self._changed.wait_for(lambda: self._waiting, left):
+                    found = self._waiting.popleft()
+                    self._size -= len(found.data)
+                    self._is_busy = True
+                    return found
+
+    def _look(self) -> None:
+        """Looks whether the channel is there and has its name, and has on the disk how far it has come."""
+        self._progress.flush()
+        try:
+            is_removed = self._channel.inquire().is_removed
+        except NoBus as error:
+            self._gone(error)
+        else:
+            if is_removed and not has_master(self._path.name):
+                self._voice.say(f"{self._path}: its name was removed; it is opened anew")
+                self._open()
+        self._look_at = time.monotonic() + LOOK_SECONDS
+
+    def _gone(self, error: ClientError) -> None:
+        if not self._waits:
+            raise error
+        self._voice.warn(f"{error}; waiting")
+        self._open()
+        self._voice.say(f"{self._path} is open again")
+
+    def _begin(self, found: Lines) -> int:
+        """Where in these lines to begin: what has been written of them before is not written again."""
+        reached, where, start = self._progress.reached, found.where, 0
+        is_same = reached.current == found.sequence and reached.created == found.created
+        is_same = is_same and reached.moment in (0, moment(found.reply))
+        if where is None:
+            start = reached.position if is_same else 0
+        elif (known := self._progress.lines.get(found.source)) is not None:
+            start = offset(found.data, min(known - where.line, where.lines))
+            if where.line > known:
+                source = printable(f"{where.host}:{where.channel}")
+                self._voice.warn(f"{counted(where.line - known, 'line')} of {source}, from {known} on, are missing in the stream")
+            elif start and not is_same:
+                self._voice.warn(f"{counted(min(known - where.line, where.lines), 'line')} of {printable(where.host)} came again")
+        if is_same and reached.intent:
+            count = found.data.count(b"\n", start, start + reached.intent)
+            self._voice.warn(
+                f"the delivery was killed while it wrote to {self._path}:"
+                f" {counted(count, 'line')} are sent again, and some or all of them may arrive twice"
+            )
+        self._note(found, start, 0)
+        return start
+
+    def _note(self, found: Lines, position: int, intent: int) -> None:
+        spool, line = "", 0
+        if found.where:
+            spool, line = found.source, found.where.line + found.data.count(b"\n", 0, position)
+        self._progress.note(
+            created=found.created,
+            current=found.sequence,
+            position=position,
+            intent=intent,
+            spool=spool,
+            line=line,
+            moment=moment(found.reply),
+        )
+
+    def _end(self, found: Lines) -> None:
+        """Notes that these lines are written, and has them confirmed."""
+        with self._writing:
+            if found.where:
+                known = self._progress.lines.get(found.source, 0)
+                self._progress.note_lines(found.source, max(found.where.next, known))
+            self._progress.note(
+                created=found.created,
+                sequence=found.sequence,
+                current=0,
+                position=0,
+                intent=0,
+                spool="",
+                line=0,
+                time=moment(found.reply),
+                moment=0,
+            )
+        self._done.append(found.reply)
+        self._is_busy = False
+        if self._loop:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._is_done.set)
+
+    def _write(self, found: Lines, start: int) -> int:
+        """Writes lines from one on. Returns up to where they were accepted: all, or what was when the channel had gone."""
+        data, sent, whole = found.data, start, start
+        poller = select.poll()
+        poller.register(self._channel, select.POLLOUT)
+        try:
+            while sent < len(data):
+                accepted = sent
+                with self._writing:
+                    self._note(found, whole, end_of_block(data, sent) - whole)
+                    try:
+                        with contextlib.suppress(BlockingIOError):
+                            accepted = self._channel.send_nowait(data, sent)
+                    except ClientError:
+                        self._note(found, whole, 0)
+                        raise
+                    is_stuck = accepted == sent
+                    sent, whole = accepted, data.rfind(b"\n", 0, accepted) + 1
+                    self._note(found, whole, 0)
+                if is_stuck:
+                    poller.poll()
+        except TooLong as error:
+            self._voice.warn(f"{error}; it waits until the bus takes it, and so do all behind it")
+            time.sleep(LONG_SECONDS)
+            self._open()
+        except TRANSIENT as error:
+            self._gone(error)
+        return whole

@@ -1,0 +1,121 @@
+"""How far the lines of a stream have been written to a channel, kept so that it survives the death of whoever writes.
+
+The one rule: before each write(2) it is noted what is to be written, and behind it what was accepted. So only a kill in the
+middle of one leaves a doubt, and that is known.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+from ..host.durable import sync
+from ..host.slots import MOST, Slots
+from ..nats.errors import NatsError
+
+SPOOLS = 200
+"""Of how many spools it is known how far their lines have come, if there is room for so many: the latest."""
+
+
+def source_of(subject: str, spool: str) -> str:
+    """A short word for a spool on a subject.
+
+    Servers see to who may publish on which subject, and not to whose spool he says his lines are of: what he says counts on his
+    own subject alone.
+    """
+    return hashlib.sha256(f"{subject} {spool}".encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+class Reached(NamedTuple):
+    """How far it has come."""
+
+    created: str = ""
+    """When the stream was made; "" before the first message."""
+    sequence: int = 0
+    """The last message that has been written, and all before."""
+    current: int = 0
+    """The message that is being written; 0 if there is none."""
+    position: int = 0
+    """How many bytes of its lines were accepted: whole lines."""
+    intent: int = 0
+    """How many bytes are just being written from there. If that is not 0 when it is opened, somebody was killed while writing,
+    and nobody can tell whether these were accepted."""
+    spool: str = ""
+    """Whose lines these are, if they have numbers: see `source_of`."""
+    line: int = 0
+    """The number of the next of them."""
+    time: int = 0
+    """When the server got the last message that has been written, in nanoseconds; 0 if that is not known."""
+    moment: int = 0
+    """When it got the one that is being written."""
+
+
+class Progress:
+    """How far it has come, in a directory, locked for as long as it is open.
+
+    Args:
+        directory: it is made if it is not there, for its owner alone.
+
+    Raises:
+        NatsError: somebody else has it, or it is damaged.
+        OSError: it cannot be used.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = self._open("reached")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise NatsError(f"{directory} is in use: another process delivers to this channel") from None
+        self._slots = Slots(self._file)
+        self._lines_file = self._open("lines")
+        self._lines_slots = Slots(self._lines_file)
+        if self._slots.is_damaged or self._lines_slots.is_damaged:
+            raise NatsError(f"{directory} is damaged: without it, nobody can tell what has been delivered")
+        self.owner, self.reached = self._read()
+        """Who delivers, by a name of its own; how far."""
+        self.is_new = not self._slots.content
+        self.lines: dict[str, int] = json.loads(self._lines_slots.content or b"{}")
+        """Of spools, see `source_of`: the number of the next line."""
+        if self.reached.spool:
+            self.lines[self.reached.spool] = max(self.reached.line, self.lines.get(self.reached.spool, 0))
+        if self.is_new:
+            self.note()
+            self.flush()
+            for path in (directory, directory.parent):
+                with contextlib.suppress(OSError):
+                    sync(path)
+
+    def _open(self, name: str) -> int:
+        return os.open(self.directory / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def _read(self) -> tuple[str, Reached]:
+        if not self._slots.content:
+            return uuid.uuid4().hex, Reached()
+        owner, *fields = json.loads(self._slots.content)
+        return owner, Reached(*fields)
+
+    def note(self, **changes: str | int) -> None:
+        """Notes how far it has come. It survives the death of this process."""
+        self.reached = self.reached._replace(**changes)  # type: ignore[arg-type]
+        self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
+
+    def note_lines(self, spool: str, following: int) -> None:
+        """Notes how far the lines of a spool have come."""
+        self.lines.pop(spool, None)
+        self.lines[spool] = following
+        while len(self.lines) > SPOOLS or len(kept := json.dumps(self.lines).encode()) > MOST:
+            del self.lines[next(iter(self.lines))]
+        self._lines_slots.keep(kept)
+
+    def flush(self) -> None:
+        """Has it on the disk."""
+        self._lines_slots.flush()
+        self._slots.flush()

@@ -1,0 +1,144 @@
+"""How a link runs: a loop of asyncio for the network, threads for the bus, and the main thread, which waits for signals.
+
+The one rule: a signal ends it at once, whatever hangs. What it says goes through a log that is bounded, never waits for who reads
+it, and shows control characters escaped.
+"""
+
+import asyncio
+import contextlib
+import logging
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from ..client import ClientError
+from ..core.text import printable
+from ..host import logs
+from ..host.service import ServiceManager
+from ..host.signals import Endings
+from ..nats.errors import NatsError
+
+log = logging.getLogger(__name__)
+
+OK, FAILED = 0, 1
+
+GRACE = 1.5
+"""Seconds from the signal that ends it until it has ended, whatever hangs."""
+
+SWITCH_SECONDS = 0.0002
+"""How long a thread may compute while another has something to do. A line is quicker from bus to bus than Python's own 5 ms."""
+
+
+class Voice:
+    """Says what happens, in one line each, to people and to the service manager.
+
+    Args:
+        command: what the program is called.
+        is_quiet: whether it says only what goes wrong.
+    """
+
+    def __init__(self, command: str, *, is_quiet: bool) -> None:
+        self.command = command
+        self._manager = ServiceManager()
+        logs.to_stderr(None, logging.WARNING if is_quiet else logging.INFO, command=command)
+        logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it says of errors, it tells us too
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+    def say(self, words: str) -> None:
+        """Says something."""
+        logs.tell(log, logging.INFO, lambda: printable(words))
+
+    def warn(self, words: str) -> None:
+        """Says that something goes wrong, also to who wants quiet."""
+        logs.tell(log, logging.WARNING, lambda: printable(words))
+
+    def ready(self, words: str) -> None:
+        """Says that all works now."""
+        self.say(words)
+        self._manager.tell("READY=1", f"STATUS={printable(words)}")
+
+    def stopping(self) -> None:
+        """Says that it ends, to the service manager alone."""
+        self._manager.tell("STOPPING=1")
+
+
+class Living(Protocol):
+    """What runs: a link, or a delivery."""
+
+    @property
+    def shown(self) -> str:
+        """What it does, in a sentence."""
+
+    async def run(self, ready: Callable[[], object]) -> None:
+        """Does what is to be done with servers, for good."""
+
+    def run_channel(self, ready: Callable[[], object]) -> None:
+        """Does what is to be done with the bus, for good."""
+
+    def farewell(self) -> None:
+        """Is called in the end, when nothing of `run` runs any more."""
+
+
+def live(link: Living, voice: Voice, endings: Endings) -> int:
+    """Runs a link to its end.
+
+    Args:
+        link: what runs.
+        voice: says what happens.
+        endings: the signals that end it, caught already.
+
+    Returns:
+        0 if it has ended as it was told, 1 if it could not go on.
+    """
+    events: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()  # a signal handler may put something into it
+    stops: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = queue.SimpleQueue()
+
+    def ready() -> None:
+        voice.ready(link.shown)
+
+    async def network() -> None:
+        task = asyncio.current_task()
+        assert task
+        stops.put((asyncio.get_running_loop(), task))
+        await link.run(ready)
+
+    def loop() -> None:
+        try:
+            asyncio.run(network())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:
+            events.put(error)
+
+    def bus() -> None:
+        try:
+            link.run_channel(ready)
+        except BaseException as error:
+            events.put(error)
+
+    sys.setswitchinterval(SWITCH_SECONDS)
+    # Daemons: a call on a bus that hangs never returns, and the process ends all the same.
+    threads = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in (loop, bus)]
+    for thread in threads:
+        thread.start()
+    endings.on_first(lambda: events.put(None))
+    try:
+        error = events.get()
+        with contextlib.suppress(queue.Empty, RuntimeError):  # it has ended by itself
+            running, task = stops.get(timeout=GRACE)
+            running.call_soon_threadsafe(task.cancel)
+        threads[0].join(GRACE)
+        if error is None:
+            link.farewell()
+            return OK
+        if not isinstance(error, NatsError | ClientError | OSError):
+            raise error
+        link.farewell()
+        words = str(error) if isinstance(error, NatsError | ClientError) else f"{error.filename or ''}: {error.strerror or error}"
+        logs.complain(words.removeprefix(": "), voice.command)
+        return FAILED
+    finally:
+        endings.forget()
+        voice.stopping()

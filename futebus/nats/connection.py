@@ -1,0 +1,369 @@
+"""A connection to one of several servers of NATS. The only module that knows nats-py, of which it overrides some methods.
+
+The one rule: a connection that has failed is not mended. It is closed, and who wants another one connects again, to the next
+server in turn: what became of what the old one was given is known by the confirmations alone. So nats-py neither reconnects here
+nor keeps what it cannot send.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from typing import Any, TypeVar
+
+import nats.aio.client
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.protocol.parser import Parser
+
+from ..host import logs
+from .access import Access
+from .address import Server, read_servers, shown
+from .errors import Away, Denied, NatsError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds within which a server must answer."""
+
+PING_SECONDS = 5.0
+"""How often a server is asked whether it is there, when nothing else is said. The third time without an answer it is given up."""
+
+CLOSE_SECONDS = 0.5
+"""How long a connection has to be closed in an orderly way. One whose server hangs never would be."""
+
+WAITING_BYTES = 64 << 20
+WAITING_MESSAGES = 64 * 1024
+"""What waits in nats-py for the task that takes messages. It never does for long, so these are reached by nobody."""
+
+PENDING_BYTES = 64 << 10
+"""What nats-py gathers before publish() waits until the system has it."""
+
+PAUSE_SECONDS = 0.002
+"""How often it is looked whether the system has taken what was published."""
+
+READ_BYTES = 512 << 10
+"""What is taken from a connection at once. With nats-py's own 32 KiB, reading a stream takes a third longer."""
+
+MOST_MESSAGE = 65 << 20
+"""Bytes of a message from a server, with its headers: no server takes more than 64 MiB."""
+
+DISCOVERED = 64
+"""How many servers of a cluster are remembered that nobody has named."""
+
+Handler = Callable[[Mapping[str, str] | None, bytes], object]
+
+
+nats.aio.client.DEFAULT_BUFFER_SIZE = READ_BYTES  # it asks for nothing else, and has no option for it
+
+
+class _Parser(Parser):
+    """nats-py's, that does not wait for a message of any length that a server says it has."""
+
+    async def parse(self, data: bytes = b"") -> None:
+        await super().parse(data)
+        if self.needed > MOST_MESSAGE:
+            raise nats.errors.ProtocolError
+
+
+class _Client(Client):
+    """nats-py's, with some manners more.
+
+    It says nothing in the clear where TLS is wanted: it would do so if the server had no TLS. It reads nothing more from a server
+    while nobody has place for it. Headers that cannot be read, which anybody may send, do not end its reading. And when that ends
+    for whatever reason, the connection does so too: nobody would hear anything from it any more.
+    """
+
+    wants_tls = False
+    ready: Callable[[], Awaitable[object]] | None = None
+
+    async def _process_msg(self, *message: Any) -> None:
+        if self.ready:
+            await self.ready()
+        await super()._process_msg(*message)
+
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        try:
+            found: dict[str, str] | None = await super()._process_headers(headers)
+        except Exception:  # it expects text of a server where anybody's bytes are
+            return None
+        return found
+
+    async def _read_loop(self) -> None:
+        await super()._read_loop()
+        task = asyncio.current_task()
+        if not self.is_closed and not (task and task.cancelling()):
+            await self._process_op_err(nats.errors.ProtocolError())
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and self.wants_tls and not info.get("tls_required") and not info.get("tls_available"):
+            raise nats.errors.Error("nats: no tls")
+        if initial_connection and self.wants_tls:
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+
+class Connection:
+    """One connection, made by `connect`.
+
+    Args:
+        server: to whom.
+        client: it, as nats-py has it.
+    """
+
+    def __init__(self, server: Server, client: _Client) -> None:
+        self.server = server
+        self.client = client
+        self.is_closed = asyncio.Event()
+        """That it is of no use any more."""
+        self.why = _CLOSED
+        """Why that is."""
+        self.denied = ""
+        """What the server has said that it does not let us do, in its own words."""
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes that a message may have, headers included."""
+        return int(self.client.max_payload)
+
+    async def failed(self, error: Exception) -> None:
+        """Is told by nats-py what goes wrong."""
+        words = str(error).removeprefix("nats: ")
+        if "permissions violation" in words.lower():
+            self.denied = words
+            self.is_closed.set()
+        if not isinstance(error, nats.errors.Error | OSError):
+            logs.tell_error(log, lambda: "internal error", error)
+        self.why = _words(error)
+
+    async def ended(self) -> None:
+        """Is told by nats-py that it is over."""
+        if self.why == _CLOSED and self.client.last_error:
+            self.why = _words(self.client.last_error)
+        self.is_closed.set()
+
+    async def subscribe(self, subject: str, handle: Handler, ready: Callable[[], Awaitable[object]]) -> None:
+        """Has each message on a subject handled.
+
+        Args:
+            subject: on which.
+            handle: is given its headers and the rest. It takes no time, and the next comes when it has returned.
+            ready: waits until there is place for a message. It must not take long: confirmations wait meanwhile too.
+
+        Raises:
+            Denied: the server does not let us.
+            Away: it does not answer.
+        """
+
+        async def take(message: Msg) -> None:
+            handle(message.headers, message.data)
+
+        self.client.ready = ready
+        with self._sorted():
+            await self.client.subscribe(subject, cb=take, pending_bytes_limit=WAITING_BYTES, pending_msgs_limit=WAITING_MESSAGES)
+        await self.settle()
+        await self.confirm()
+        if self.denied:
+            raise Denied(f"{self.server.shown} does not let us listen to {subject}")
+
+    async def publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
+        """Sends a message. If it is not a short one, the system has it when this returns.
+
+        Raises:
+            Away: the connection has failed.
+        """
+        with self._sorted():
+            await self.client.publish(subject, payload, headers=headers)
+
+    async def settle(self) -> None:
+        """Waits until the system has all that was published. nats-py's PING overtakes what it has not.
+
+        Raises:
+            Away: that takes too long.
+        """
+        loop = asyncio.get_running_loop()
+        end, pause = loop.time() + PATIENCE, 0.0
+        while self.client.pending_data_size:  # nobody tells when it is
+            if loop.time() > end:
+                raise Away(f"{self.server.shown} does not answer")
+            await asyncio.sleep(pause)
+            pause = PAUSE_SECONDS
+
+    async def confirm(self) -> None:
+        """Waits until the server has got all that the system had when this was called: see `settle`.
+
+        Raises:
+            Away: the connection has failed, or it does not answer.
+        """
+        with self._sorted():
+            await self.client.flush(PATIENCE)  # type: ignore[arg-type]
+
+    async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
+        """Does something as long as the connection is of use. nats-py would wait for an answer that cannot come any more.
+
+        Raises:
+            Away: the connection has failed meanwhile. Whether the work was done nobody knows.
+            Denied: the server does not let us.
+        """
+        doing, closed = asyncio.ensure_future(work), asyncio.ensure_future(self.is_closed.wait())
+        try:
+            await asyncio.wait([doing, closed], return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+            if self.denied:
+                raise Denied(f"{self.server.shown} does not let us: {self.denied}")
+            raise Away(f"{self.server.shown}: {self.why}")
+        finally:
+            closed.cancel()
+            doing.cancel()
+            await asyncio.wait([doing, closed])
+
+    @contextlib.contextmanager
+    def _sorted(self) -> Iterator[None]:
+        try:
+            yield
+        except nats.errors.TimeoutError:
+            raise Away(f"{self.server.shown} does not answer") from None
+        except (nats.errors.Error, OSError) as error:
+            raise Away(f"{self.server.shown}: {self.why if self.is_closed.is_set() else _words(error)}") from None
+
+    async def close(self) -> None:
+        """Closes it, in an orderly way if that can be had soon, and otherwise all the same."""
+        transport = getattr(self.client, "_transport", None)
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self.client.close(), CLOSE_SECONDS)
+        with contextlib.suppress(AttributeError):
+            transport._io_writer.transport.abort()  # type: ignore[union-attr]
+
+
+class Servers:
+    """The servers that have a subject. They are tried one after the other, again and again.
+
+    Args:
+        named: those that somebody has named.
+        access: what is shown to them.
+        name: what they call us, where they are watched.
+    """
+
+    def __init__(self, named: tuple[Server, ...], access: Access, name: str) -> None:
+        self.shown = shown(named)
+        self._all = list(named)
+        self._access = access
+        self._name = name
+        self._last: Connection | None = None
+        self._secret = next((server for server in named if server.user is not None), None)
+
+    async def connect(self) -> Connection:
+        """Connects to the first that answers, and to the one that was connected to last if no other does.
+
+        Raises:
+            Denied: one has answered that it does not know us, or is not whom it says it is, and none has let us in.
+            Away: none answers.
+            NatsError: what is to be shown to them cannot be read.
+        """
+        if self._last:
+            self._remember(self._last)
+        errors: list[NatsError] = []
+        for server in list(self._all):
+            try:
+                connection = await self._connect_to(server)
+            except (Away, Denied) as error:
+                errors.append(error)
+                self._all.append(self._all.pop(0))  # it is the last to be tried again
+            else:
+                self._last = connection
+                self._all.append(self._all.pop(0))
+                return connection
+        raise next((error for error in errors if isinstance(error, Denied)), errors[0])
+
+    async def _connect_to(self, server: Server) -> Connection:
+        client = _Client()
+        client._ps = _Parser(client)
+        client.wants_tls = server.scheme == "tls"
+        connection = Connection(server, client)
+        try:
+            await client.connect(
+                # Who one is goes beside it: nats-py takes a URL apart, but for what is escaped in it.
+                f"nats://{server.place}",
+                name=self._name,
+                no_echo=True,
+                error_cb=connection.failed,
+                closed_cb=connection.ended,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=PATIENCE,  # type: ignore[arg-type]
+                ping_interval=PING_SECONDS,  # type: ignore[arg-type]
+                pending_size=PENDING_BYTES,
+                tls=self._access.tls(),
+                tls_hostname=server.tls_name or server.host,
+                tls_handshake_first=self._access.tls_first,
+                **self._access.shown_to(server if server.user is not None else self._secret),
+            )
+        except NatsError:
+            raise
+        except Exception as error:
+            # That none is left to be tried says nothing of why.
+            why = connection.why if isinstance(error, nats.errors.NoServersError) else _words(error)
+            await connection.close()
+            raise (Denied if _is_denial(why) else Away)(f"{server.shown}: {why}") from None
+        if type(client.max_payload) is not int or client.max_payload <= 0:
+            await connection.close()
+            raise Away(f"{server.shown}: {_NO_NATS}")
+        return connection
+
+    def _remember(self, connection: Connection) -> None:
+        """Notes which other servers the cluster has, as a connection was told at any time."""
+        known = {(server.host, server.port) for server in self._all}
+        for url in connection.client.discovered_servers:
+            with contextlib.suppress(ValueError):
+                for server in read_servers(f"{connection.server.scheme}://{url.netloc.rpartition('@')[2]}"):
+                    if (server.host, server.port) not in known and len(self._all) < DISCOVERED:
+                        # They are told by their addresses. Their certificates have the name of all.
+                        name = connection.server.tls_name or connection.server.host
+                        self._all.append(server._replace(tls_name=name))
+
+
+_CLOSED = "the connection was closed"
+_NO_NATS = "it does not speak NATS as it should"
+_NO_TLS = "it does not speak TLS"
+_UNKNOWN = "it does not let us in: wrong user, password, token, credentials or key, or none"
+_UNTRUSTED = "it is not to be trusted: {}"
+
+
+def _is_denial(words: str) -> bool:
+    """Whether this is said of a server that is there, and of no use."""
+    return words in (_NO_TLS, _UNKNOWN) or words.startswith(_UNTRUSTED.format(""))
+
+
+def _words(error: BaseException) -> str:
+    """What has gone wrong with a connection."""
+    words = str(error).removeprefix("nats: ").strip("'")
+    lower = words.lower()
+    if "no tls" in lower:
+        return _NO_TLS
+    if "authorization violation" in lower or "authentication" in lower:
+        return _UNKNOWN
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _UNTRUSTED.format(error.verify_message)
+    if isinstance(error, ssl.SSLError):
+        return "TLS: " + re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", str(error))
+    if isinstance(error, nats.errors.UnexpectedEOF | asyncio.IncompleteReadError):
+        return "it has closed the connection"
+    if isinstance(error, nats.errors.StaleConnectionError | TimeoutError):
+        return "it does not answer"
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return "it has closed the connection"
+    if isinstance(error, OSError):
+        # asyncio has its own words for errors of the system, with all addresses of a name in them.
+        number = re.search(r"\[Errno (\d+)\]", words)
+        return os.strerror(int(number[1])) if number else error.strerror or words
+    if not isinstance(error, nats.errors.Error):  # what a library makes of nonsense
+        return _NO_NATS
+    return words or type(error).__name__

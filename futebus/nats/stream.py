@@ -1,0 +1,298 @@
+"""A stream of JetStream: what it is, what it has, and what is added to it.
+
+The one rule: a message is added behind one that is known, `Nats-Expected-Last-Subject-Sequence`. So of what became doubtful when
+a connection failed the stream tells whether it has it, nothing comes twice or out of order, and who adds to a subject that
+another adds to as well is told so, not silently mixed with him.
+"""
+
+import calendar
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Any, NamedTuple
+
+import nats.errors
+from nats.js.api import RawStreamMsg, StorageType, StreamConfig, StreamInfo
+from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, NotFoundError, ServiceUnavailableError
+
+from .connection import PATIENCE, Connection
+from .errors import Away, Denied, NatsError
+
+LAST = "Nats-Expected-Last-Subject-Sequence"
+STREAM = "Nats-Expected-Stream"
+
+HEADER_BYTES = 4096
+"""What headers take of a server's `max_payload`, at most."""
+
+_WRONG_LAST = 10071
+"""The error of a message that is not behind the one that it names."""
+
+NO_STREAM = 10059
+"""The error of what is asked of a stream that is not there."""
+
+_IN_USE = 10058
+"""The error of a stream that is there already, and is another."""
+
+
+class NoStream(NatsError):
+    """A stream is not there, and nobody may be asked to make it."""
+
+
+class Overtaken(NatsError):
+    """A message is not behind the one that it was to be behind: what is last of its subject is something else."""
+
+
+class Refused(NatsError):
+    """A server does not do what is wanted, and would not do it a second time."""
+
+
+class Message(NamedTuple):
+    """A message of a stream."""
+
+    sequence: int
+    """Its number. The first is 1."""
+    subject: str
+    headers: Mapping[str, str]
+    data: bytes
+
+
+class State(NamedTuple):
+    """What a stream is and has."""
+
+    created: str
+    """When it was made, as the server says it. A stream of the same name that was made at another time is another stream."""
+    subjects: tuple[str, ...]
+    """What it listens to; with wildcards."""
+    first: int
+    """The number of the first message that it still has; `last` + 1 if it has none."""
+    last: int
+    """The number of the last message that it ever got; 0 if that has not been."""
+    size: int
+    """Bytes that it has, headers included."""
+    is_memory: bool
+    """Whether it is lost with its servers."""
+    replicas: int
+    retention: str = "limits"
+    """When a message goes: `limits`, by age and room; `interest` or `workqueue`, when it has been read."""
+    max_message: int = -1
+    """Bytes that a message may have, headers included; -1: as many as its servers take."""
+    is_acknowledging: bool = True
+    """Whether it says that it has got a message."""
+    is_sealed: bool = False
+    """Whether it takes no message any more, for good."""
+    mirrors: str = ""
+    """The stream that it is a mirror of, and so takes messages from alone; "" if it is none."""
+    removed: int = 0
+    """How many messages between the first and the last it has no more."""
+
+
+class Stream:
+    """A stream, as a connection reaches it.
+
+    Args:
+        connection: to a server that has it.
+        name: its.
+    """
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.connection = connection
+        self.name = name
+        self.jetstream = connection.client.jetstream(timeout=PATIENCE)
+        """It, as nats-py has it."""
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes that a message may have beside its headers."""
+        return self.connection.max_payload - HEADER_BYTES
+
+    @property
+    def shown(self) -> str:
+        """Where it is, for people."""
+        return f"{self.connection.server.shown}/{self.name}"
+
+    async def state(self) -> State:
+        """Asks what it is and has.
+
+        Raises:
+            NoStream: it is not there.
+            Denied, Away: the server does not let us, or does not answer.
+        """
+        with self.sorted():
+            return _state(await self.jetstream.stream_info(self.name))
+
+    async def make(self, subjects: list[str], **limits: Any) -> State:
+        """Makes it, on disk, unless it is there.
+
+        Args:
+            subjects: what it listens to.
+            limits: more of its configuration, as nats-py's `StreamConfig` has it: `num_replicas`, `max_bytes`, `max_age` (s).
+
+        Returns:
+            What it is then: nothing of one that is there is changed.
+
+        Raises:
+            NatsError: the server refuses it.
+            Denied, Away: it does not let us, or does not answer.
+        """
+        with contextlib.suppress(NoStream):
+            return await self.state()
+        with self.sorted(f"{self.shown} cannot be made"):
+            config = StreamConfig(name=self.name, subjects=subjects, storage=StorageType.FILE, **limits)
+            try:
+                return _state(await self.jetstream.add_stream(config))
+            except BadRequestError as error:
+                if error.err_code != _IN_USE:
+                    raise
+        return await self.state()  # another was quicker
+
+    async def last(self, subject: str) -> Message | None:
+        """The last message of a subject; None if there is none, or no longer.
+
+        Raises:
+            NoStream: there is no such stream.
+            Denied, Away: the server does not let us, or does not answer.
+        """
+        with self.sorted():
+            try:
+                return _message(await self.jetstream.get_last_msg(self.name, subject))
+            except NotFoundError as error:
+                if error.err_code == NO_STREAM:
+                    raise
+                return None
+
+    async def following(self, subject: str, sequence: int) -> Message | None:
+        """The first message of a subject that has this number, or a later one; None if there is none.
+
+        Raises:
+            NoStream: there is no such stream.
+            Denied, Away: the server does not let us, or does not answer.
+        """
+        with self.sorted():
+            try:
+                return _message(await self.jetstream.get_msg(self.name, max(sequence, 1), subject, next=True))
+            except NotFoundError as error:
+                if error.err_code == NO_STREAM:
+                    raise
+                return None
+
+    async def stored(self, sequence: int) -> tuple[int, int] | None:
+        """The first message from a number on: its number, and when the server got it, in nanoseconds; None if there is none.
+
+        Raises:
+            NoStream: there is no such stream.
+            Denied, Away: the server does not let us, or does not answer.
+        """
+        with self.sorted():
+            request = json.dumps({"seq": sequence, "next_by_subj": ">"}).encode()
+            try:
+                told = await self.jetstream._api_request(f"$JS.API.STREAM.MSG.GET.{self.name}", request, timeout=PATIENCE)
+            except NotFoundError as error:
+                if error.err_code == NO_STREAM:
+                    raise
+                return None
+        whole, _, rest = told["message"]["time"].removesuffix("Z").partition(".")
+        seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S"))
+        return told["message"]["seq"], seconds * 10**9 + int(rest.ljust(9, "0"))
+
+    async def publish(self, subject: str, payload: bytes, headers: Mapping[str, str], behind: int) -> int:
+        """Adds a message. When this returns, the stream has it on as many servers as it is to have.
+
+        Args:
+            subject: of it; the stream must listen to it.
+            payload: at most `max_payload` bytes.
+            headers: others than those that say where it belongs, at most `HEADER_BYTES`.
+            behind: the number of the message of the same subject that is to be the last before it; 0 for none.
+
+        Returns:
+            Its number.
+
+        Raises:
+            Overtaken: another message is the last of this subject. It may be this one: ask with `last`.
+            Refused: the stream does not take it.
+            NoStream: there is none that listens to the subject.
+            Denied, Away: the server does not let us, or does not answer, or the stream is full and drops nothing. Whether it
+                has the message nobody knows.
+        """
+        told = {**headers, LAST: str(behind), STREAM: self.name}
+        with self.sorted():
+            try:
+                return (await self.jetstream.publish(subject, payload, headers=told)).seq
+            except APIError as error:
+                if error.err_code == _WRONG_LAST:
+                    raise Overtaken(f"{self.shown} has got something else on {subject}") from None
+                raise
+            except NoStreamResponseError:
+                # Nobody has taken it: no stream listens to that, or the server that led this one has just died.
+                with contextlib.suppress(NoStream):
+                    if _listens((await self.state()).subjects, subject):
+                        raise Away(f"{self.shown}: no server leads it now") from None
+                raise
+
+    @contextlib.contextmanager
+    def sorted(self, before: str = "") -> Iterator[None]:
+        """Makes one of our errors, in one sentence, of what goes wrong with a stream.
+
+        Args:
+            before: what cannot be done, for what the server says of it.
+        """
+        try:
+            yield
+        except nats.errors.TimeoutError:
+            connection = self.connection
+            if connection.denied:
+                raise Denied(f"{connection.server.shown} does not let us: {connection.denied}") from None
+            raise Away(f"{connection.server.shown} does not answer") from None
+        except NoStreamResponseError:
+            raise NoStream(f"{self.shown}: no stream listens to that subject") from None
+        except ServiceUnavailableError as error:
+            # Without a description, nobody has answered: no JetStream there, or none now (a cluster without a leader).
+            words = f": {error.description}" if error.description else " has no JetStream, or none now"
+            raise Away(f"{self.connection.server.shown}{words}") from None
+        except APIError as error:
+            words = error.description or f"error {error.code}"
+            if error.err_code == NO_STREAM:
+                raise NoStream(f"{self.shown}: there is no such stream") from None
+            if error.code in (500, 503, 408, 409):
+                raise Away(f"{self.shown}: {words}") from None
+            raise Refused(f"{before or self.shown}: {words}") from None
+        except (nats.errors.Error, OSError) as error:
+            raise Away(f"{self.connection.server.shown}: {str(error).removeprefix('nats: ')}") from None
+
+
+def _listens(subjects: tuple[str, ...], subject: str) -> bool:
+    """Whether a stream that listens to `subjects`, with wildcards, gets what is said on `subject`."""
+    words = subject.split(".")
+    for pattern in subjects:
+        wanted = pattern.split(".")
+        is_open = wanted[-1] == ">" and len(words) >= len(wanted)
+        wanted = wanted[:-1] if is_open else wanted
+        if (is_open or len(words) == len(wanted)) and all(one in ("*", word) for one, word in zip(wanted, words, strict=False)):
+            return True
+    return False
+
+
+def _state(info: StreamInfo) -> State:
+    config, state = info.config, info.state
+    created = info.created.isoformat() if isinstance(info.created, datetime) else str(info.created)
+    return State(
+        created,
+        tuple(config.subjects or ()),
+        state.first_seq if state.messages else state.last_seq + 1,
+        state.last_seq,
+        state.bytes,
+        config.storage != StorageType.FILE,
+        config.num_replicas or 1,
+        str(config.retention.value if isinstance(config.retention, Enum) else config.retention or "limits"),
+        config.max_msg_size or -1,
+        not config.no_ack,
+        bool(config.sealed),
+        config.mirror.name or "" if config.mirror else "",
+        state.num_deleted or 0,
+    )
+
+
+def _message(raw: RawStreamMsg) -> Message:
+    return Message(raw.seq or 0, raw.subject or "", raw.headers or {}, raw.data or b"")

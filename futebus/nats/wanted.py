@@ -1,0 +1,79 @@
+"""A stream as it is wanted: made if it is missing, and checked if it is there.
+
+The one rule: nothing of a stream that is there is changed. If it is of no use for what is wanted, that is said.
+"""
+
+from typing import Any, NamedTuple
+
+from .address import is_within
+from .errors import NatsError
+from .stream import NoStream, State, Stream
+
+
+class Unfit(NatsError):
+    """A stream is there, and is not what is wanted."""
+
+
+class Wanted(NamedTuple):
+    """What a stream is to be."""
+
+    subject: str | None
+    """What it must listen to; None: whatever it does, and then it must be there."""
+    listens: str | None = None
+    """What it listens to if it is made; None: that subject alone."""
+    replicas: int | None = None
+    """How many servers are to have it; None: one if it is made, and any number otherwise."""
+    max_bytes: int | None = None
+    """How many bytes of the newest messages it keeps if it is made."""
+    max_age: float | None = None
+    """How many seconds it keeps messages if it is made."""
+    is_published: bool = False
+    """Whether messages are to be published in it, which others may read as long as its limits let them."""
+
+    async def have(self, stream: Stream) -> State:
+        """Makes the stream if it is missing, and checks it if it is there.
+
+        Raises:
+            NoStream: it is missing, and nobody has said what it would listen to.
+            Unfit: it is not as it must be.
+            Refused: the server does not make it.
+            Denied, Away: it does not let us, or does not answer.
+        """
+        try:
+            state = await stream.state()
+        except NoStream:
+            listens = self.listens or self.subject
+            if listens is None:
+                raise
+            limits: dict[str, Any] = {"num_replicas": self.replicas, "max_bytes": self.max_bytes, "max_age": self.max_age}
+            state = await stream.make([listens], **{name: value for name, value in limits.items() if value is not None})
+        self._check(stream, state)
+        return state
+
+    def _check(self, stream: Stream, state: State) -> None:
+        if self.is_published:
+            _check_takes(stream, state)
+        if self.subject is not None and not is_within(self.subject, state.subjects):
+            raise Unfit(
+                f"{stream.shown} does not listen to {self.subject}, but to {' and '.join(state.subjects) or 'nothing'}:"
+                f" nats stream edit {stream.name} --subjects changes that"
+            )
+        if state.is_memory:
+            raise Unfit(f"{stream.shown} is kept in memory, and is lost with its servers: one with file storage is needed")
+        if self.replicas is not None and state.replicas < self.replicas:
+            raise Unfit(f"{stream.shown} is on {state.replicas} of {self.replicas} servers that are wanted")
+
+
+def _check_takes(stream: Stream, state: State) -> None:
+    """Sees that the stream takes what is published, says so, and keeps it, whether or not anybody has read it."""
+    if state.mirrors:
+        raise Unfit(f"{stream.shown} is a mirror of the stream {state.mirrors}, and takes nothing else: publish in that one")
+    if state.is_sealed:
+        raise Unfit(f"{stream.shown} is sealed, and takes nothing any more")
+    if not state.is_acknowledging:
+        raise Unfit(f"{stream.shown} acknowledges nothing (no_ack), so nobody knows what it has: nats stream edit changes that")
+    if state.retention != "limits":
+        raise Unfit(
+            f"{stream.shown} drops what has been read, or what nobody waits for (retention {state.retention}):"
+            " one with retention limits is needed"
+        )

@@ -1,0 +1,27 @@
+"""Processes that a recorder starts again when they die: after how long, and what is said of how they ended."""
+
+import signal
+
+PAUSE_SECONDS = (0.05, 5.0)
+"""How long it is waited, at first and at most, before the next one is started: it is doubled each time."""
+
+DOUBLINGS = 64
+"""After so many, it has got as long as it gets."""
+
+
+def pause_after(brief_lives: int) -> float:
+    """How long to wait, in seconds, before the next one is started. A disk may be read-only for a night, or for a year."""
+    least, most = PAUSE_SECONDS
+    doublings = max(brief_lives - 2, 0)
+    # A float has no room for two to the power of a night's lives.
+    return min(least * 2.0**doublings, most) if doublings < DOUBLINGS else most
+
+
+def how(outcome: int) -> str:
+    """How one has ended, in words: by its exit status, or the signal that killed it, negative."""
+    if outcome >= 0:
+        return "failed"
+    try:
+        return f"was killed by {signal.Signals(-outcome).name}"
+    except ValueError:
+        return f"was killed by signal {-outcome}"

@@ -1,0 +1,356 @@
+"""The process of a recorder that publishes what its spool has in a stream: each line once, whatever dies.
+
+The one rule: one message at a time, behind one that is known. Whenever there is a doubt, after a start or anything that went
+wrong, the stream is asked for its last message of the subject, which says how far it has come. publishing.py starts it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..core.text import counted, size
+from ..nats import runs
+from ..nats.connection import Servers
+from ..nats.errors import Away, NatsError
+from ..nats.stream import HEADER_BYTES, Overtaken, State, Stream
+from ..spool import LinesDamaged, Spool, SpoolError
+from .channel import Say
+from .ours import Foreign, Ours, owner
+from .outgoing import LineTooLong, Outgoing, outgoing
+from .target import NoteKeeper, Target
+
+RETRY_SECONDS = (0.1, 5.0)
+"""How soon, and later how seldom, it is tried again to reach the stream."""
+
+STABLE_SECONDS = 5.0
+"""How long it must have gone well so that the next try is made soon."""
+
+SAY_SECONDS = (60.0, 6 * 3600.0)
+"""How soon, and later how seldom, it is said again that lines cannot be published."""
+
+LOOK_SECONDS = (0.005, 0.05)
+"""How often it is looked whether there are new lines: soon after some have come, and later."""
+
+FLUSH_SECONDS = 5.0
+"""How often the note is brought to the disk."""
+
+FINISH_SECONDS = 1.5
+"""How long, at the end, what is in the spool is published."""
+
+
+class Publisher:
+    """Publishes a spool.
+
+    Args:
+        path: the spool.
+        target: where to.
+        note: how far it has come.
+        say: is told, in one sentence, what somebody should know.
+        complain: the same, of what goes wrong for good.
+        joined: is called once: with True when the stream has been reached, with False if it was not to be at first.
+    """
+
+    def __init__(
+        self, path: Path, target: Target, note: NoteKeeper, say: Say, complain: Say, joined: Callable[[bool], object]
+    ) -> None:
+        self._spool = Spool(path)
+        self._target, self._note, self._say, self._complain, self._joined = target, note, say, complain, joined
+        self._subject = target.address.subject or ""
+        host = socket.gethostname()
+        self._host, self._channel = host, self._spool.channel
+        self._servers = Servers(target.address.servers, target.access, f"futebus-record {host}:{path}")
+        self._has_told = False
+        """Whether `joined` was called."""
+        self._is_well = True
+        """Whether it was said last that lines are published."""
+        self._say_next, self._silence = 0.0, SAY_SECONDS[0]
+        self._began = 0.0
+        """When the stream was reached."""
+        self._flushed = time.monotonic()
+        self._damage: set[tuple[int, int]] = set()
+        self.is_finishing = asyncio.Event()
+        """Whether it is to end when all is published that is there."""
+
+    @property
+    def left(self) -> int:
+        """How many lines are not in the stream."""
+        with contextlib.suppress(SpoolError, OSError):
+            return max(self._spool.end - max(self._note.note.next, self._spool.begin), 0)
+        return 0
+
+    def _lag(self) -> str:
+        with contextlib.suppress(SpoolError, OSError):
+            return f"{counted(self.left, 'line')} ({size(self._spool.size_from(self._note.note.next))})"
+        return counted(self.left, "line")
+
+    async def run(self, *, ends_if_refused: bool) -> None:
+        """Publishes, until it is finishing and all is published, or the stream is away.
+
+        Args:
+            ends_if_refused: whether what will not pass by itself ends it, before the stream has been reached.
+
+        Raises:
+            NatsError: that.
+        """
+        pause, longest = RETRY_SECONDS
+        while True:
+            connection = None
+            self._began = 0.0
+            try:
+                connection = await self._servers.connect()
+                stream = Stream(connection, self._target.address.stream)
+                state = await self._target.wanted.have(stream)
+                at, behind = await self._where(stream, state)
+                self._reached(state)
+                await self._publish(stream, state, at, behind)
+                return
+            except Overtaken:
+                pass  # by itself, a moment ago, or by another: the stream is asked
+            except NatsError as error:
+                if ends_if_refused and not self._has_told and not isinstance(error, Away):
+                    raise
+                self._tell(str(error))
+            except LineTooLong as error:
+                self._tell(
+                    f"line {error.line} has {error.size} bytes, more than the server takes (max_payload);"
+                    " it and those behind it wait for that"
+                )
+            except (SpoolError, OSError) as error:
+                self._tell(str(error))
+            finally:
+                if connection:
+                    await connection.close()
+            self._flush()
+            if self._began and time.monotonic() - self._began > STABLE_SECONDS:
+                pause = RETRY_SECONDS[0]
+            if self.is_finishing.is_set() and not self._is_well:
+                return
+            await self._pause(pause)
+            pause = min(pause * 1.5, longest)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.is_finishing.wait(), seconds)
+
+    # ------------------------------------------------------------------------------------------ what is said
+
+    def _reached(self, state: State) -> None:
+        self._began = time.monotonic()
+        self._note.keep(created=state.created, trouble="")
+        self._tell_holder(is_there=True)
+        if not self._is_well:
+            self._is_well = True
+            self._silence = SAY_SECONDS[0]
+            self._say(f"{self._target.address.shown} is there again; {self._lag()} to be published")
+
+    def _tell(self, trouble: str) -> None:
+        """Says what keeps lines from being published, now and then."""
+        now = time.monotonic()
+        is_new = self._is_well
+        self._is_well = False
+        if is_new:
+            self._say_next, self._silence = now, SAY_SECONDS[0]
+        self._note.keep(trouble=trouble)
+        if now >= self._say_next:
+            self._complain(f"{self._subject}: {trouble}; {self._lag()} in the spool are kept for it")
+            self._say_next = now + self._silence
+            self._silence = min(self._silence * 2, SAY_SECONDS[1])
+        self._tell_holder(is_there=False)
+
+    def _tell_holder(self, *, is_there: bool) -> None:
+        if not self._has_told:
+            self._has_told = True
+            self._joined(is_there)
+
+    def _damaged(self, damage: LinesDamaged) -> None:
+        if (damage.first, damage.stop) not in self._damage:
+            self._damage.add((damage.first, damage.stop))
+            self._complain(f"{damage}; they are not published")
+
+    def _flush(self) -> None:
+        self._flushed = time.monotonic()
+        with contextlib.suppress(OSError):
+            self._note.flush()
+
+    # ------------------------------------------------------------------------------------------ where to go on
+
+    async def _where(self, stream: Stream, state: State) -> tuple[int, int]:
+        """Where to go on: the number of the next line, and that of the message that it comes behind."""
+        note, begin, end = self._note.note, self._spool.begin, self._spool.end
+        is_known = bool(note.created)
+        is_anew = is_known and note.created != state.created
+        is_first = not is_known or is_anew
+        last = own = await stream.last(self._subject)
+        behind = last.sequence if last else 0
+        ours = Ours(self._spool, stream, self._subject)
+        if last and not ours.is_named(last):
+            own = None
+            if is_first or last.sequence != note.sequence:  # else it is the one behind which it was to go on
+                # Once: two that took a subject over for ever would do it in turn.
+                if not self._target.takes_over or not is_first:
+                    raise ours.foreign(last, "--take-over" if is_first else "a new spool with --take-over")
+                self._say(f"{self._subject} is taken over from {owner(last)}")
+                own = await ours.last_before(last.sequence)
+        found = runs.read(own.headers) if own else None
+        if is_anew:
+            self._say(f"{stream.shown} is another stream than before: what that one had, up to line {note.next}, is not in it")
+        if own and found:
+            ours.check(own, found)
+            at = found.next
+            if is_known and not is_anew and at < note.next:
+                self._say(f"{stream.shown} has lost the lines {at} to {note.next}, which it had confirmed; they go there again")
+        elif is_known:
+            at = note.next
+            if not is_anew and state.last < note.sequence:
+                self._say(f"{stream.shown} has lost messages that it had confirmed, and all of {self._subject}")
+        else:
+            at = begin
+        if at > end:
+            # New lines would get the numbers of others that the stream has.
+            raise Foreign(
+                f"{self._spool.path} ends at line {end}, and {stream.shown} has more of it, up to line {at}:"
+                " this is an old copy, or lines were lost from it; a new spool can go on behind it, with --take-over"
+            )
+        if at < begin:
+            self._complain(f"{self._spool.path}: the lines {at} to {begin} were removed before they were published")
+            at = begin
+        self._note.keep(created=state.created, next=at, sequence=behind)
+        return at, behind
+
+    # ------------------------------------------------------------------------------------------ publishing
+
+    async def _publish(self, stream: Stream, state: State, at: int, behind: int) -> None:
+        """Publishes from a line on, until it is finishing and nothing is left."""
+        most = stream.max_payload
+        if state.max_message > 0:
+            most = min(most, state.max_message - HEADER_BYTES)
+        pause, longest = LOOK_SECONDS
+        closed = asyncio.ensure_future(stream.connection.is_closed.wait())
+        try:
+            while True:
+                end = self._spool.end
+                if end > at:
+                    at, behind = await self._publish_to(stream, at, end, behind, most)
+                    pause = LOOK_SECONDS[0]
+                    continue
+                if self.is_finishing.is_set():
+                    return
+                if time.monotonic() - self._flushed > FLUSH_SECONDS:
+                    self._flush()
+                await asyncio.wait([closed], timeout=pause)
+                if closed.done():
+                    raise Away(f"{stream.connection.server.shown}: {stream.connection.why}")
+                pause = min(pause * 1.2, longest)
+        finally:
+            closed.cancel()
+
+    async def _publish_to(self, stream: Stream, at: int, end: int, behind: int, most: int) -> tuple[int, int]:
+        """Publishes the lines up to one. Returns where to go on."""
+        found = outgoing(self._spool, at, end, most, self._damaged)
+        # The next message is read while one is under way.
+        reading = asyncio.ensure_future(asyncio.to_thread(next, found, None))
+        try:
+            while (run := await reading) is not None:
+                if isinstance(run, LineTooLong):
+                    raise run
+                reading = asyncio.ensure_future(asyncio.to_thread(next, found, None))
+                work = stream.publish(self._subject, run.data, runs.headers(self._named(run)), behind)
+                behind = await stream.connection.while_open(work)
+                self._note.keep(next=run.next, sequence=behind)
+        finally:
+            await asyncio.wait([reading])  # the spool is for one thread at a time
+        self._note.keep(next=end)  # damaged lines may be the last
+        return end, behind
+
+    def _named(self, run: Outgoing) -> runs.Where:
+        return runs.Where(self._spool.id, run.line, run.lines, run.time, self._host, self._channel)
+
+
+# ---------------------------------------------------------------------------------------------- the process
+
+DONE, FAILED, REFUSED = 0, 1, 4
+"""How it ends: as it was told; by an error that may pass; by one that will not, before the stream was reached."""
+
+FINISH = b"F"
+"""Tells it to publish what there is, and to end."""
+
+JOINED, AWAY = b"J", b"A"
+"""What it tells: that the stream was reached; that it is away, and waited for."""
+
+LOCK_SECONDS = 0.05
+"""How often it is tried whether the publisher before has gone."""
+
+
+def publish(path: Path, target: Target, control: int, told: int, say: Say, complain: Say, *, is_first: bool) -> int:
+    """Is the publisher, in its process.
+
+    Args:
+        path: the spool.
+        target: where to publish it.
+        control: a pipe from the holder: `FINISH` comes through it, and its end is the holder's.
+        told: a pipe to the holder, that gets a byte when the stream was reached, or was not to be.
+        say: is told what somebody should know.
+        complain: the same, of errors.
+        is_first: whether it ends if it is refused.
+
+    Returns:
+        How it has ended, as above.
+    """
+    logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it says of errors, it tells us too
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text("futebus-publish")  # for who looks at processes
+    return asyncio.run(_live(path, target, control, told, say, complain, is_first=is_first))
+
+
+async def _live(path: Path, target: Target, control: int, told: int, say: Say, complain: Say, *, is_first: bool) -> int:
+    loop = asyncio.get_running_loop()
+    words: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def listen() -> None:
+        words.put_nowait(os.read(control, 1))
+        loop.remove_reader(control)
+
+    loop.add_reader(control, listen)
+    word = asyncio.ensure_future(words.get())
+
+    def joined(is_there: bool) -> None:
+        with contextlib.suppress(OSError):  # nobody waits for it any more
+            os.write(told, JOINED if is_there else AWAY)
+
+    while True:
+        try:
+            note = NoteKeeper(path, target.place, target.address.shown)
+            break
+        except BlockingIOError:  # the one before is about to notice that its holder has died
+            await asyncio.wait([word], timeout=LOCK_SECONDS)
+            if word.done():
+                return DONE
+    with note:
+        publisher = Publisher(path, target, note, say, complain, joined)
+        work = asyncio.ensure_future(publisher.run(ends_if_refused=is_first))
+        await asyncio.wait([work, word], return_when=asyncio.FIRST_COMPLETED)
+        try:
+            if not work.done() and word.result() == FINISH:
+                publisher.is_finishing.set()
+                await asyncio.wait([work], timeout=FINISH_SECONDS)
+                if publisher.left:
+                    complain(
+                        f"{counted(publisher.left, 'line')} of {path} are not in {target.address.shown} yet;"
+                        " they go there when it is started again"
+                    )
+            if work.done():
+                work.result()
+        except NatsError as error:
+            complain(str(error))
+            return REFUSED
+        finally:
+            work.cancel()
+            with contextlib.suppress(OSError):
+                note.flush()
+        return DONE

@@ -1,0 +1,169 @@
+"""The publisher of a recorder, as the holder has it: a child that is started again when it dies, and ended with the holder.
+
+The one rule: nobody waits for it, but for a moment at the start, when it may be refused, and in the end. Whatever becomes of it,
+lines are recorded.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+
+from .channel import Say
+from .children import how, pause_after
+from .recording import Recording
+
+START_SECONDS = 6.0
+"""How long it is waited for at the start, until it knows whether the stream takes lines of this spool: longer than for a server
+that does not answer."""
+
+END_SECONDS = 2.0
+"""How long it is waited for in the end, before it is killed."""
+
+LIVES_SECONDS = 10.0
+"""How long one must have lived so that the next one is started at once."""
+
+
+class Publishing:
+    """The publisher, if there is to be one.
+
+    Args:
+        recording: what is recorded, and where it is published.
+        say: is told what somebody should know.
+        complain: the same, of errors.
+    """
+
+    def __init__(self, recording: Recording, say: Say, complain: Say) -> None:
+        self._recording, self._say, self._complain = recording, say, complain
+        self._pid = 0
+        self._control = -1
+        self._started = 0.0
+        self._brief_lives = 0
+        self._due = 0.0
+        """When the next one is to be started."""
+        self._is_over = recording.to is None
+
+    def begin(self) -> bool:
+        """Starts it. Returns False if the stream is refused for good; it has said why."""
+        if self._is_over:
+            return True
+        told, tells = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._start(tells)
+            os.close(tells)
+            poller = select.poll()  # select(2) knows no descriptor above 1023
+            poller.register(told, select.POLLIN)
+            if not poller.poll(START_SECONDS * 1000) or os.read(told, 1):
+                return True
+        finally:
+            os.close(told)
+        from .publisher import REFUSED
+
+        outcome = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        self._forget()
+        self._is_over = outcome == REFUSED
+        if not self._is_over:
+            self._plan(outcome)
+        return not self._is_over
+
+    def look(self) -> float | None:
+        """Starts the next one if the last has died, after a pause. Returns in how many seconds that is to be done, if it is."""
+        if self._is_over:
+            return None
+        if self._pid:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if not pid:
+                return None
+            self._forget()
+            self._plan(os.waitstatus_to_exitcode(status))
+        left = self._due - time.monotonic()
+        if left > 0:
+            return left
+        self._start(-1)
+        return None
+
+    def _plan(self, outcome: int) -> None:
+        now = time.monotonic()
+        self._brief_lives = self._brief_lives + 1 if now - self._started < LIVES_SECONDS else 0
+        self._due = now + pause_after(self._brief_lives)
+        from .publisher import REFUSED
+
+        if outcome != REFUSED:  # who was refused has said so
+            self._say(f"the publisher {how(outcome)}, which loses nothing; the next one goes on")
+
+    def _start(self, tells: int) -> None:
+        """Starts it. `tells`: where it says at first whether it has reached the stream; -1: nobody wants to know."""
+        listens, self._control = os.pipe2(os.O_CLOEXEC)
+        self._started = time.monotonic()
+        self._pid = os.fork()
+        if not self._pid:
+            self._be(listens, tells)
+        os.close(listens)
+
+    def _be(self, listens: int, tells: int) -> None:
+        """Is the publisher, in its process. Ends it."""
+        from .publisher import FAILED, publish
+
+        outcome = FAILED
+        try:
+            # The channel, above all: who has it open keeps it alive. And the spool's lock.
+            for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+                if int(name) > 2 and int(name) not in (listens, tells):
+                    with contextlib.suppress(OSError):
+                        os.close(int(name))
+            recording = self._recording
+            assert recording.to
+            outcome = publish(recording.spool, recording.to, listens, tells, self._say, self._complain, is_first=tells >= 0)
+        except BaseException:
+            for line in traceback.format_exc().splitlines():
+                self._complain(line)
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.flush()
+            os._exit(outcome)
+
+    def _forget(self) -> None:
+        self._pid = 0
+        if self._control >= 0:
+            os.close(self._control)
+            self._control = -1
+
+    def leave(self) -> None:
+        """Is called in a child of the holder, whose publisher is none of its business: it ends with the holder."""
+        self._forget()
+        self._due = self._brief_lives = 0
+
+    def finish(self, signals: set[signal.Signals]) -> None:
+        """Has it publish what there is, and end, for a moment.
+
+        Args:
+            signals: those that end a recorder, which are blocked: one more ends it at once.
+        """
+        if self._is_over:
+            return
+        if self.look() is not None:
+            self._start(-1)  # one that is due later says what is left
+        from .publisher import FINISH
+
+        self._is_over = True
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._control, FINISH)
+        end = time.monotonic() + END_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            if os.waitpid(self._pid, os.WNOHANG)[0]:
+                self._forget()
+                return
+            found = signal.sigtimedwait({*signals, signal.SIGCHLD}, left)
+            if found and found.si_signo != signal.SIGCHLD:
+                return
+
+    def end(self) -> None:
+        """Ends it, if it is still there."""
+        self._is_over = True
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._forget()

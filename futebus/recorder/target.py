@@ -1,0 +1,157 @@
+"""Where the lines of a spool are published, and a note of how far they have come, in the spool's own directory.
+
+The one rule: what the stream has, the stream says. The note is for when it says nothing: when it is away, or keeps no message of
+ours any more; for who wants to know how far behind it is; and for who removes old lines, which must not go before.
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from ..host.slots import Slots, look
+from ..spool import open_to_read
+from ..spool.files import Directory
+
+if TYPE_CHECKING:  # the drain has no use for the network's modules
+    from ..nats.access import Access
+    from ..nats.address import StreamAddress
+    from ..nats.wanted import Wanted
+
+NOTE = "published"
+"""The name of the note."""
+
+MOST_WORDS = 1000
+"""Bytes that an address, or what is wrong, takes in the note: what is longer is cut."""
+
+
+class Target(NamedTuple):
+    """Where lines are to be published."""
+
+    address: "StreamAddress"
+    """With its servers and its subject."""
+    access: "Access"
+    wanted: "Wanted"
+    takes_over: bool
+    """Whether the subject is taken over from another spool, which is lost."""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The stream and the subject."""
+        return self.address.stream, self.address.subject or ""
+
+
+class Note(NamedTuple):
+    """How far the lines of a spool have come."""
+
+    stream: str
+    subject: str
+    created: str = ""
+    """When the stream was made; "" if it has not been reached yet."""
+    next: int = 0
+    """The number of the first line that it has not confirmed."""
+    sequence: int = 0
+    """The number of the message with the line before; 0 if there is none."""
+    shown: str = ""
+    """Where it is, for people."""
+    trouble: str = ""
+    """What keeps lines from being published, if anything does."""
+
+    def encoded(self) -> bytes:
+        """As it is kept."""
+        return json.dumps(self._replace(shown=_cut(self.shown), trouble=_cut(self.trouble))._asdict()).encode()
+
+
+def _cut(text: str) -> str:
+    """A text as far as there is room for it, encoded: half a note would be none."""
+    text = text[:MOST_WORDS]
+    while len(encoded := json.dumps(text)) > MOST_WORDS:
+        # A character takes 12 bytes at most.
+        text = text[: -max((len(encoded) - MOST_WORDS) // 12, 1)]
+    return text
+
+
+def _decoded(content: bytes | None) -> Note | None:
+    try:
+        given = json.loads(content or b"")
+        note = Note(**{name: given[name] for name in Note._fields if name in given})
+    except (ValueError, TypeError):
+        return None
+    return note if isinstance(note.next, int) and isinstance(note.sequence, int) else None
+
+
+def read_note(spool: Path) -> Note | None:
+    """The note of a spool, whoever writes it meanwhile; None if it has none."""
+    try:
+        file = open_to_read(spool / NOTE)
+    except FileNotFoundError:
+        return None
+    try:
+        return _decoded(look(file))
+    finally:
+        os.close(file)
+
+
+def kept_from(spool: Path, place: tuple[str, str]) -> int:
+    """The number of the first line that must be kept, since the stream may not have it.
+
+    Args:
+        spool: the directory.
+        place: the stream and the subject.
+    """
+    note = read_note(spool)
+    return note.next if note and (note.stream, note.subject) == place else 0
+
+
+class NoteKeeper:
+    """The note of a spool, to write. One process does so at a time.
+
+    Args:
+        spool: the directory.
+        place: the stream and the subject. A note of others is forgotten with the first that is kept.
+        shown: where that is, for people.
+
+    Raises:
+        BlockingIOError: another process writes it.
+        OSError: as the system says.
+        SpoolError: the directory is no place for it.
+    """
+
+    def __init__(self, spool: Path, place: tuple[str, str], shown: str) -> None:
+        directory = Directory(spool)
+        try:
+            self._file = directory.open(NOTE, creates=True)
+        finally:
+            directory.close()
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._slots = Slots(self._file)
+        except BaseException:
+            os.close(self._file)
+            raise
+        before = _decoded(self._slots.content)
+        self.note = before if before and (before.stream, before.subject) == place else Note(*place)
+        self.note = self.note._replace(shown=shown)
+
+    def keep(self, **changes: str | int) -> None:
+        """Keeps the note with changes. It survives the death of this process."""
+        note = self.note._replace(**changes)  # type: ignore[arg-type]
+        if note != self.note or not self._slots.content:
+            self.note = note
+            self._slots.keep(note.encoded())
+
+    def flush(self) -> None:
+        """Has it on the disk."""
+        self._slots.flush()
+
+    def close(self) -> None:
+        """Lets the next one write it."""
+        self._slots.close()
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

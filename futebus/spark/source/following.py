@@ -1,0 +1,303 @@
+"""Streams of NATS as streams and tables: offsets are numbers of messages, and tasks on any host fetch what is between two.
+
+The one rule: an offset says from where to where its batch goes. So a batch that is run again has the same messages, the first one
+too, of which Spark would ask anew where it begins; and where a query begins is written down before anything has come for it.
+
+An offset is `{"stream": "LINES", "created": "2026-…", "from": 17, "next": 21, "at": "2026-…"}`: messages 17 to 20 of the stream
+that was made then. `from` is null in what nobody has written down. A stream that was made anew is another one, whose numbers
+begin again. `at` is when message 20 came, if it was there: a stream that has lost its last messages gives their numbers to
+others, which have other times.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ...nats import runs
+from ...nats.fetching import Reader, next_of
+from ...nats.stream import State
+from ..compat import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+from ..options import QueryError, check_schema, plainly
+from ..remote import STREAM_COLUMNS, RemoteOptions, parse_remote
+from ..telling import say
+from .ranges import GO_ON, MessagesPartition, cut_messages
+from .stream import leave_if_spark_has_gone
+
+Offset = dict[str, Any]
+
+MOST_LOOKED_AT = 100_000
+"""How many messages a batch has at most that is limited: as many headers are read to find out where it ends."""
+
+
+class Following:
+    """A stream, in the process that Spark runs for a query on the driver."""
+
+    def __init__(self, options: RemoteOptions) -> None:
+        self._options, place = options, options.place
+        self.reader = Reader(place.servers, place.access, place.stream, "a query of futebus on Spark", place.patience, say)
+        self._initial: Offset | None = None
+        self._next: Offset | None = None
+        """Where the next batch begins, for a Spark that does not tell."""
+        self._frozen: int | None = None
+        self._checked = 0
+        """The connection over which the stream was seen to be what the query has read: while it lasts, nothing is lost."""
+
+    @property
+    def _name(self) -> str:
+        return self._options.place.shown
+
+    def _state(self) -> State:
+        state = self.reader.state()
+        if self._options.created not in (None, state.created):
+            raise QueryError(f"{self._name} was made at {state.created}, and not at {self._options.created}")
+        return state
+
+    def _offset(self, state: State, begin: int | None, end: int) -> Offset:
+        at = self.reader.time_of(end - 1) if state.first < end else None
+        return {"stream": self._options.place.stream, "created": state.created, "from": begin, "next": end, "at": at}
+
+    def initial(self) -> Offset:
+        """Where a new query begins."""
+        if self._initial is None:
+            state = self._state()
+            self._initial = self._offset(state, None, state.first if self._options.starts_at == "earliest" else state.last + 1)
+        return self._initial
+
+    def ends(self) -> Offset:
+        """How far there are messages."""
+        state = self._state()
+        return self._offset(state, 0, state.last + 1)
+
+    def freeze(self) -> None:
+        """Takes what there is now for all that there will be."""
+        self._frozen = self._state().last + 1
+
+    def _lose(self, words: str) -> None:
+        if self._options.fails_on_loss:
+            raise QueryError(words + GO_ON)
+        say(words)
+
+    def _begin(self, start: Offset, state: State) -> int:
+        """Where a batch begins that follows on an offset."""
+        if start["stream"] != self._options.place.stream:
+            raise QueryError(f"the query has read the stream {start['stream']}, and not {self._options.place.stream}")
+        if start["created"] != state.created:
+            self._lose(f"{self._name} is another stream than the query has read: it was made anew, at {state.created}")
+            return state.first
+        if (kept := self._kept(start, state)) < start["next"]:
+            self._lose(
+                f"{self._name} has lost its last messages: the query has read it up to {start['next']}, and of what it"
+                f" has now, up to {kept}"
+            )
+            return kept
+        return int(start["next"])
+
+    def _kept(self, offset: Offset, state: State) -> int:
+        """Up to where the stream has what it had when an offset was made: its `next`, or less if it has lost messages since then.
+
+        What has come after that has other times; and an offset that does not tell its time is known by its number alone.
+        """
+        end, at = int(offset["next"]), offset.get("at")
+        connections = self.reader.connections
+        if end > state.last + 1:
+            low, high = state.first, state.last + 1
+        elif connections == self._checked or not at or self.reader.time_of(end - 1) in (at, None):
+            self._checked = connections
+            return end
+        else:
+            low, high = state.first, end - 1
+        while at and low < high:
+            middle = (low + high) // 2
+            moment = self.reader.time_of(middle, or_later=True)
+            if moment is None or moment > at:
+                high = middle
+            else:
+                low = middle + 1
+        return high
+
+    def latest(self, start: Offset | None, is_limited: bool) -> Offset:
+        """How far the next batch goes.
+
+        Args:
+            start: where it begins; None if Spark does not tell.
+            is_limited: whether the options `maxRowsPerTrigger` and `maxBytesPerTrigger` hold for it.
+        """
+        start = start or self._next or self.initial()
+        deadline = time.monotonic() + self._options.poll_seconds
+        while True:
+            state = self._state()
+            begin = self._begin(start, state)
+            end = state.last + 1 if self._frozen is None else min(self._frozen, state.last + 1)
+            is_new = start["from"] is None or start["created"] != state.created or begin != start["next"]
+            if end > begin and (is_new or self._has_news(state, begin)):
+                end = self._bounded(state, begin, end) if is_limited else end
+                break
+            if is_new:
+                end = begin
+                break
+            left = deadline - time.monotonic()
+            if left <= 0 or self._frozen is not None:
+                self._next = start
+                return start
+            self.reader.wait_for(begin, left, self._options.place.subject)
+        self._next = self._offset(state, begin, end)
+        return self._next
+
+    def _has_news(self, state: State, begin: int) -> bool:
+        """Whether there is something to be read from `begin` on. The others of a stream that speak of nothing else wake nobody.
+
+        But a query may not stay where it was until retention comes to that.
+        """
+        subject = self._options.place.subject
+        if subject is None or self._frozen is not None or begin < (state.first + state.last) // 2:
+            return True
+        return self.reader.do(lambda stream: next_of(stream, begin, subject)) is not None
+
+    def _bounded(self, state: State, begin: int, end: int) -> int:
+        """Where a batch ends that is limited. It has one message at least."""
+        options = self._options
+        most_rows, most_bytes = options.max_rows, options.max_bytes
+        if most_rows is None and (most_bytes is None or state.size <= most_bytes):
+            return end
+        end = min(end, begin + MOST_LOOKED_AT)
+        count = size = 0
+        for taken, message in enumerate(self.reader.messages(begin, end, options.place.subject, headers_only=True)):
+            where = runs.read(message.headers)
+            count += where.lines if where is not None else 1
+            size += int(message.headers.get("Nats-Msg-Size", 0))
+            is_over = (most_rows is not None and count > most_rows) or (most_bytes is not None and size > most_bytes)
+            if is_over and taken:
+                return message.sequence
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> Iterator[MessagesPartition]:
+        """The messages of a batch."""
+        self._next = end
+        begin, stop = end["from"], end["next"]
+        if begin is None or begin >= stop:
+            return
+        state = self._state()
+        if end["created"] != state.created:
+            self._lose(f"messages {begin} to {stop} of {self._name} are gone: it was made anew, at {state.created}")
+            return
+        if (kept := self._kept(end, state)) < stop:
+            # What has their numbers now is of a batch that comes.
+            self._lose(f"messages {max(begin, kept)} to {stop} of {self._name} are gone: it has lost its last messages")
+            stop = kept
+        if begin < state.first:
+            self._lose(f"messages {begin} to {min(stop, state.first)} of {self._name} have been removed before they were read")
+            begin = state.first
+        if self._options.place.subject is not None and self._options.fails_on_loss:
+            # Tasks see what is missing, but not whether it was of this subject; nor does anybody else.
+            for number in self.reader.removed():
+                if begin <= number < stop:
+                    self._lose(f"message {number} of {self._name} has been removed before it was read")
+        yield from cut_messages(self._options, state, begin, stop)
+
+    def stop(self) -> None:
+        """Leaves the server."""
+        self.reader.close()
+
+
+class RemoteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream of one query. What is wrong is said when it is first asked something, as for channels."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self._schema = schema
+        self._given = options
+        self._running: Following | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What executors need: the work itself has the rest, and nobody else is to have it."""
+        return {"_schema": self._schema, "_given": self._given, "_running": None}
+
+    @property
+    def _options(self) -> RemoteOptions:
+        return parse_remote(self._given)
+
+    @property
+    def _stream(self) -> Following:
+        if self._running is None:
+            check_schema(self._schema, STREAM_COLUMNS)
+            self._running = Following(self._options)
+        return self._running
+
+    def initialOffset(self) -> Offset:
+        """Where a new query begins."""
+        with plainly():
+            return self._stream.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """As the options say. Of both limits Spark is told one, and `latestOffset` minds both."""
+        with plainly():
+            options = self._options
+        if options.max_rows is not None:
+            return ReadMaxRows(options.max_rows)
+        return ReadMaxBytes(options.max_bytes) if options.max_bytes is not None else ReadAllAvailable()
+
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """How far the next batch goes. Waits a little while there is nothing new."""
+        with plainly():
+            return self._stream.latest(start, is_limited=limit is not None and not isinstance(limit, ReadAllAvailable))
+
+    def reportLatestOffset(self) -> Offset:
+        """How far there are messages."""
+        with plainly():
+            return self._stream.ends()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on nothing new is taken notice of."""
+        with plainly():
+            self._stream.freeze()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The messages between two offsets, in parts for tasks."""
+        with plainly():
+            return list(self._stream.partitions(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The lines of a part."""
+        assert isinstance(partition, MessagesPartition)
+        return partition.read(self._schema)
+
+    def commit(self, end: Offset) -> None:
+        """Everything before `end` has been dealt with. The stream keeps what it is told to keep, whoever has read it."""
+
+    def stop(self) -> None:
+        """Leaves the server."""
+        if self._running is not None:
+            self._running.stop()
+            self._running = None
+        leave_if_spark_has_gone()
+
+
+class RemoteReader(DataSourceReader):
+    """Reads what a stream has now.
+
+    Raises:
+        OptionError: there is no such column.
+    """
+
+    def __init__(self, schema: StructType, options: RemoteOptions) -> None:
+        check_schema(schema, STREAM_COLUMNS)
+        self._schema = schema
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The messages that there are, in parts for tasks."""
+        with plainly():
+            following = Following(self._options)
+            try:
+                state = following.reader.state()
+            finally:
+                following.stop()
+            return list(cut_messages(self._options, state, state.first, state.last + 1, is_table=True))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The lines of a part."""
+        assert isinstance(partition, MessagesPartition)
+        return partition.read(self._schema)

@@ -1,0 +1,133 @@
+"""What Spark hands to its tasks of a stream: messages from one number to another, and how a task reads them, on any host.
+
+The one rule: what is missing is told. Of all subjects, a task sees it by the numbers. Of one subject nobody can; then nothing is
+missing if the stream still had what comes before a message when that was sent.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from ...nats.errors import NatsError
+from ...nats.fetching import ASKED_BYTES, Fetched, Reader
+from ...nats.stream import State
+from ..options import LinesRemoved, as_ours
+from ..remote import Place, RemoteOptions
+from ..telling import say
+from .arrow import arrow_schema
+from .messages import rows
+from .partitions import FILLER_BYTES, LEAST_BYTES, PROCESSORS, SMALL_BYTES
+
+GO_ON = "; with failOnDataLoss=false the query goes on"
+
+
+class MessagesPartition(InputPartition):
+    """Messages that one task reads.
+
+    Args:
+        place: whose.
+        first: the number of the first.
+        end: the number behind the last.
+        mode: see `rows`.
+        created: when the stream was made.
+        size: about how many bytes they are.
+        is_table: whether it is no loss if some between are not there.
+        fails_on_loss: whether that some are not there any more is an error.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        first: int,
+        end: int,
+        mode: str,
+        *,
+        created: str,
+        size: float,
+        is_table: bool = False,
+        fails_on_loss: bool = True,
+    ) -> None:
+        super().__init__(None)
+        self.place, self.first, self.end, self.mode, self.created = place, first, end, mode, created
+        self.is_table, self.fails_on_loss = is_table, fails_on_loss
+        self.filler = bytes(FILLER_BYTES if size < SMALL_BYTES else 0)
+
+    def read(self, schema: StructType) -> Iterator[pa.RecordBatch]:
+        """What a task does.
+
+        Raises:
+            LinesRemoved: messages have been removed meanwhile.
+            ServersAway: no server has answered for too long.
+            QueryError: something else is wrong with the stream.
+        """
+        place = self.place
+        reader = Reader(place.servers, place.access, place.stream, "a task of futebus on Spark", place.patience)
+        try:
+            yield from rows(self._checked(reader), arrow_schema(schema), self.mode)
+        except NatsError as error:
+            raise as_ours(error) from None
+        finally:
+            reader.close()
+
+    def _checked(self, reader: Reader) -> Iterator[Fetched]:
+        """The messages. That some are missing is told."""
+        is_seen = self.place.subject is None and not self.is_table  # whether a message is missing
+        state = reader.state()
+        if state.created != self.created:
+            self._lose(f"{self.place.shown} has been made anew, at {state.created}", self.first, self.end)
+            return
+        at = begin = self.first
+        size = 0
+        if not is_seen:
+            self._check_begin(state, begin)
+            at = begin = max(begin, state.first)
+        for message in reader.messages(self.first, self.end, self.place.subject):
+            if is_seen and message.sequence > at:
+                self._lose(f"messages {at} to {message.sequence} of {self.place.shown} have been removed", at, message.sequence)
+            at = message.sequence + 1
+            size += len(message.data)
+            yield message
+            if size >= ASKED_BYTES and not is_seen:
+                self._check_begin(reader.state(), begin)
+                begin, size = at, 0
+        if not is_seen:
+            self._check_begin(reader.state(), begin)
+        elif at < self.end:
+            self._lose(f"messages {at} to {self.end} of {self.place.shown} have been removed", at, self.end)
+
+    def _check_begin(self, state: State, begin: int) -> None:
+        """Sees that what came before some messages is still there."""
+        if state.first > begin:
+            removed = min(state.first, self.end)
+            self._lose(f"messages {begin} to {removed} of {self.place.shown} have been removed", begin, removed)
+
+    def _lose(self, words: str, begin: int, end: int) -> None:
+        if self.fails_on_loss:
+            raise LinesRemoved(f"{words} while they were read{'' if self.is_table else GO_ON}")
+        say(f"{words}; {end - begin} are left out")
+
+
+def cut_messages(
+    options: RemoteOptions, state: State, begin: int, end: int, *, is_table: bool = False
+) -> Iterator[MessagesPartition]:
+    """The messages from `begin` up to `end` in parts for tasks, each of about as many bytes as the options say."""
+    each = state.size / max(state.last + 1 - state.first, 1)
+    size = each * (end - begin)
+    most = options.partition_bytes
+    if size / most < PROCESSORS:
+        most = min(max(int(size / PROCESSORS), LEAST_BYTES), most)
+    count = min(max(-(-int(size) // most), 1), max(end - begin, 1))
+    for number in range(count if end > begin else 0):
+        first, stop = (begin + (end - begin) * place // count for place in (number, number + 1))
+        yield MessagesPartition(
+            options.place,
+            first,
+            stop,
+            options.mode,
+            created=state.created,
+            size=size / count,
+            is_table=is_table,
+            fails_on_loss=options.fails_on_loss,
+        )

@@ -1,0 +1,1 @@
+"""A bus as a web page: `futebus-web`. See docs/web.md."""

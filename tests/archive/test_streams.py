@@ -1,0 +1,95 @@
+"""`futebus-archive` of a stream of a real server, in processes of its own that are killed."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from ..helpers.nats import Server, Serving, serving
+from ..helpers.programs import Start
+from ..helpers.streams import TIME, Filled, Filling, filling
+from ..helpers.waiting import until
+from .archives import table
+from .test_command import COMMAND, QUICK, SLOW, archived, kill
+
+__all__ = ["filling", "serving"]
+
+
+@pytest.fixture
+def keeping(serving: Serving) -> Server:
+    """A server with JetStream."""
+    return serving(jetstream=True)
+
+
+@pytest.fixture
+def filled(keeping: Server, filling: Filling) -> Filled:
+    """A stream."""
+    return filling(keeping.url)
+
+
+def test_a_stream_is_archived_although_it_is_killed(keeping: Server, filled: Filled, start: Start, place: Path) -> None:
+    """The archive, Java and the server; each line is there once."""
+    root = place / "archive"
+    command = [*COMMAND, *QUICK, "--every", "1s", filled.url, root]
+    said = filled.fill(30)
+    process = start(*command)
+    until(lambda: process.poll() is not None or archived(root) == len(said), "archived", SLOW)
+    keeping.kill()
+    keeping.begin()
+    said += filled.fill(10)
+    until(lambda: process.poll() is not None or archived(root) == len(said), "archived", SLOW)
+    kill(process)
+    said += filled.fill(10)
+    filled.say("{7}hello", subject="lines.b", channel="A_chat", host="beta")
+    filled.outside(b"from outside\n", "lines.c")
+    process = start(*[*COMMAND, *QUICK, "--once", filled.url, root])
+    assert process.wait(SLOW) == 0, process.communicate()
+    assert re.search(r"102 lines archived, \d+ files, 0 messages left", process.communicate()[1])
+    rows = table(root).to_pylist()
+    log = [row for row in rows if row["channel"] == "U_log"]
+    assert [row["value"] for row in sorted(log, key=lambda row: row["sequence"] * 1000 + row["offset"])] == said
+    assert {(row["date"], row["hour"], row["host"], row["subject"]) for row in log} == {("2023-11-14", "22", "alpha", "lines.a")}
+    assert {row["timestamp"].timestamp() for row in log} == {TIME // 1000 / 1e6}
+    others = sorted(
+        (str(row["channel"]), row["value"], row["address"], row["host"], row["subject"]) for row in rows if row not in log
+    )
+    assert others == [("A_chat", "hello", "7", "beta", "lines.b"), ("None", "from outside", None, None, "lines.c")]
+
+
+def test_another_stream_of_the_same_name(filled: Filled, start: Start, place: Path) -> None:
+    said = filled.fill(3)
+    command = [*COMMAND, *QUICK, "-q", "--once", f"{filled.url}/lines.a", place / "archive"]
+    assert start(*command).wait(SLOW) == 0
+    filled.remake()
+    said += filled.fill(2)
+    strict = start(*command, "--strict")
+    assert "is another stream than the query has read: it was made anew" in strict.communicate(timeout=SLOW)[1]
+    assert strict.returncode == 1
+    process = start(*command)
+    assert process.wait(SLOW) == 0, process.communicate()
+    assert sorted(table(place / "archive").column("value").to_pylist()) == sorted(said)
+    process = start(*command)
+    process.send_signal(signal.SIGTERM)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert len(table(place / "archive")) == len(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["nats://localhost/", "."], r"not nats://SERVER/STREAM\[/SUBJECT\]: "),
+        (["nats://localhost/A", "nats://localhost/B", "."], "one stream and one directory, please"),
+        (["--slave", "nats://localhost/A", "."], "--slave is for channels of a bus, and not for a stream"),
+        (["--creds", "/nowhere", "nats://localhost/A", "."], "/nowhere: No such file or directory"),
+        (["--creds", "/nowhere", "/mnt/B_log", "."], "--creds is for a stream only"),
+        (["nats://me:secret@/A", "."], r"not a host and a port|not nats://USER:PASSWORD@"),
+    ],
+)
+def test_wrong_arguments(start: Start, words: list[str], wrong: str) -> None:
+    process = start(*COMMAND, *words)
+    said = process.communicate(timeout=SLOW)[1]
+    assert process.returncode == 2
+    assert re.search(wrong, said)
+    assert "secret" not in said

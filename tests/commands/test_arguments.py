@@ -1,0 +1,121 @@
+"""How the commands take their arguments, and what they say in one line when that cannot be."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from futebus.commands import arguments
+
+from ..helpers.mounts import run
+
+COMMANDS = ("futebus", "archive", "id", "record", "sbus", "tmb", "ubus")
+
+
+def command(name: str) -> list[str]:
+    return [sys.executable, "-m", f"futebus.commands.{name}"]
+
+
+def called(name: str) -> str:
+    return name if name == "futebus" else f"futebus-{name}"
+
+
+@pytest.mark.parametrize("option", ["--help", "-V"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_that_cannot_be_written_is_a_failure(name: str, option: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*command(name), option], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"{called(name)}: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("option", ["--help", "-V"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_that_nobody_reads_is_none(name: str, option: str) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run([*command(name), option], stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_is_to_blame_is_the_option_and_not_what_is_beside_it() -> None:
+    for name, given, words in (
+        ("tmb", ["-x", "1", "/bus/B_x"], "unrecognized arguments: -x"),
+        ("tmb", ["/bus/B_x", "/bus/B_y"], "unrecognized arguments: /bus/B_y"),
+        ("tmb", ["-p", "4711", "/bus/B_x"], "argument -p/--port: it is --listen that takes the port: -l :4711"),
+        ("web", ["--frob", "/bus"], "unrecognized arguments: --frob"),
+    ):
+        done = run(*command(name), *given)
+        assert (done.returncode, done.stderr) == (2, f"futebus-{name}: {words} (see futebus-{name} --help)\n")
+
+
+@pytest.mark.parametrize("name", ["archive", "sbus"])
+def test_help_has_all_units_that_are_taken(name: str) -> None:
+    words = " ".join(run(*command(name), "--help").stdout.split())
+    assert re.search(r"TIME (may end )?in s, m, h or d[.;]", words)
+    assert re.search(r"SIZE (may end )?in K, M, G or T\b", words)
+    page = (Path(__file__).parents[2] / "man" / f"futebus-{name}.1").read_text()
+    assert "s, m, h or d." in page
+
+
+def test_a_complaint_that_nobody_reads_changes_no_status() -> None:
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run([*command("futebus"), "--frob"], stderr=full, check=False).returncode == 2
+
+
+PATHS = [
+    ("futebus", ["."], "."),
+    ("archive", ["B_x", "archive"], "archive"),
+    ("archive", ["--pattern", ".*", "bus", "/archive"], "bus"),
+    ("archive", ["--stats", "B_s", "/bus/B_x", "/archive"], "B_s"),
+    ("record", ["B_x", "spool"], "B_x"),
+    ("sbus", ["-f", "--channel", "B_x"], "B_x"),
+    ("sbus", ["-p", "pid", "-a", "SOCKET"], "pid"),
+    ("tmb", ["B_x"], "B_x"),
+    ("ubus", ["expose", "B_x", "/x.signal"], "B_x"),
+    ("ubus", ["connect", "./x.signal"], "./x.signal"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "wrong"), PATHS)
+def test_a_working_directory_that_has_been_removed(name: str, given: list[str], wrong: str, place: Path) -> None:
+    (place / "gone").mkdir()
+    script = 'cd gone; rmdir "$PWD"; exec "$@"'
+    given = [word.replace("SOCKET", str(place / "socket")) for word in given]
+    done = run("sh", "-c", script, "sh", *command(name), *given, cwd=place)
+    words = "the working directory, where it begins, has been removed"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{called(name)}: {wrong}: {words}\n")
+    assert not list(place.iterdir())
+
+
+def test_what_is_missing_is_got_by_the_script_of_the_tree(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Path(__file__).parents[2]
+    assert arguments.missing("futebus-x", "it is missing", "gateways", "google-re2") == 1
+    assert capsys.readouterr().err == f"futebus-x: it is missing: {tree}/scripts/install gateways\n"
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # installed without a tree
+    arguments.missing("futebus-x", "it is missing", "gateways", "google-re2")
+    assert capsys.readouterr().err == f"futebus-x: it is missing: {sys.executable} -m pip install google-re2\n"
+
+
+@pytest.mark.parametrize(("name", "given", "module"), [("tmb", ["B_x"], "re2"), ("archive", ["B_x", "/x"], "py4j")])
+def test_it_is_said_of_what_a_command_needs(place: Path, name: str, given: list[str], module: str) -> None:
+    hidden = f"import sys; sys.modules[{module!r}] = None; from futebus.commands import {name}; sys.exit({name}.main({given!r}))"
+    done = run(sys.executable, "-c", hidden)
+    assert done.returncode == 1
+    extra = "gateways" if name == "tmb" else "spark"
+    assert done.stderr.endswith(f"scripts/install {extra}\n"), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_name_of_a_channel_is_none_that_is_open() -> None:
+    done = run(*command("id"), "/mnt/bus/A_chat")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "futebus-id: it asks about what is open, and not about a name: exec 3<>/mnt/bus/A_chat; futebus-id <&3"
+    )
+    assert done.stderr.count("\n") == 1

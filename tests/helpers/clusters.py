@@ -1,0 +1,89 @@
+"""Three servers of NATS that are one cluster, each of which can be killed and started again."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+
+from .nats import Server
+from .programs import Start
+from .waiting import until
+
+
+class Cluster:
+    """Servers that keep streams together.
+
+    Args:
+        start: starts programs.
+        place: for their files.
+    """
+
+    def __init__(self, start: Start, place: Path) -> None:
+        with contextlib.ExitStack() as stack:
+            # They must know each other's ports before they begin. Nobody gets a port twice while all are open.
+            sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+            ports = [each.getsockname()[1] for each in sockets]
+        routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in ports)
+        self.servers: list[Server] = []
+        for number, port in enumerate(ports):
+            directory = place / f"cluster{number}"
+            directory.mkdir()
+            configuration = (
+                f'server_name: server{number}\njetstream {{ store_dir: "{directory}" }}\n'
+                f'cluster {{ name: three, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
+            )
+            self.servers.append(Server(start, directory, configuration))
+        self.wait()
+
+    @property
+    def url(self) -> str:
+        """The URL of all of them."""
+        return ",".join(server.url for server in self.servers)
+
+    def wait(self) -> None:
+        """Waits until they have found each other, and can make streams that all have."""
+
+        async def is_whole() -> bool:
+            with contextlib.suppress(Exception):
+                client = await nats.connect([server.url for server in self.servers], allow_reconnect=False, connect_timeout=2)
+                try:
+                    jetstream = client.jetstream(timeout=2)
+                    await jetstream.add_stream(name="PROBE", subjects=["probe"], num_replicas=3)
+                    return await jetstream.delete_stream("PROBE")
+                finally:
+                    await client.close()
+            return False
+
+        until(lambda: asyncio.run(is_whole()), "the cluster is whole")
+
+    def leader(self, stream: str) -> Server:
+        """Who leads a stream."""
+
+        async def ask() -> Any:
+            with contextlib.suppress(Exception):
+                client = await nats.connect([server.url for server in self.servers], allow_reconnect=False, connect_timeout=2)
+                try:
+                    return (await client.jetstream(timeout=2).stream_info(stream)).cluster
+                finally:
+                    await client.close()
+            return None
+
+        def found() -> str:
+            cluster = asyncio.run(ask())
+            return cluster.leader if cluster is not None else ""
+
+        return self.servers[int(until(found, "the stream has a leader").removeprefix("server"))]
+
+
+Clustering = Callable[[], Cluster]
+
+
+@pytest.fixture
+def cluster(start: Start, place: Path) -> Cluster:
+    """Three servers that keep streams together."""
+    return Cluster(start, place)

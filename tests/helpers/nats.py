@@ -1,0 +1,196 @@
+"""Servers of NATS that really run, and outsiders: clients of NATS that know nothing of a bus."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import nats as nats_py
+import pytest
+from nats.aio.msg import Msg
+
+from .programs import Start
+from .waiting import DEADLINE, until
+
+SERVER = shutil.which("nats-server", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin") or "nats-server"
+
+T = TypeVar("T")
+
+
+class Server:
+    """A nats-server on a free port of this machine, which it has again when it is started again.
+
+    Args:
+        start: starts it.
+        place: for its files.
+        configuration: lines of a configuration.
+        scheme: of its URL.
+    """
+
+    def __init__(self, start: Start, place: Path, configuration: str = "", scheme: str = "nats") -> None:
+        self._start = start
+        self._place = place
+        self._configuration = place / "nats.conf"
+        self._configuration.write_text(configuration)
+        self._scheme = scheme
+        self.port = -1
+        self.begin()
+
+    def configure(self, old: str, new: str) -> None:
+        """Changes its configuration, which it reads when it begins, and when it gets a SIGHUP."""
+        self._configuration.write_text(self._configuration.read_text().replace(old, new))
+
+    def begin(self) -> None:
+        """Starts it, and waits until it can be connected to."""
+        words = ["-a", "127.0.0.1", "-p", str(self.port), "-c", self._configuration, "--ports_file_dir", self._place]
+        with (self._place / "nats.log").open("a") as log:
+            self.process = self._start(SERVER, *words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        file = self._place / f"nats-server_{self.process.pid}.ports"
+
+        def told() -> Any:
+            assert self.process.poll() is None, (self._place / "nats.log").read_text()
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+                return json.loads(file.read_text())
+            return None
+
+        ports = until(told, "the server listens")
+        self.port, *_ = (int(url.rpartition(":")[2]) for url in ports["nats"])
+        self.cluster = ports.get("cluster", [""])[0].replace("nats://", "nats-route://")
+        """Where other servers of its cluster find it, if it is one of them."""
+
+    @property
+    def url(self) -> str:
+        """Its URL, without a subject."""
+        return f"{self._scheme}://127.0.0.1:{self.port}"
+
+    def __truediv__(self, subject: str) -> str:
+        """The URL of a subject."""
+        return f"{self.url}/{subject}"
+
+    def as_user(self, who: str) -> str:
+        """Its URL for `USER:PASSWORD`."""
+        return f"{self._scheme}://{who}@127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        """Kills it, outright."""
+        self.process.kill()
+        self.process.wait()
+
+    @contextlib.contextmanager
+    def losing(self) -> Iterator[None]:
+        """What it keeps of streams meanwhile is gone then, as if it had lost its power."""
+        store, kept = self._place / "jetstream", self._place / "kept"
+        self.process.terminate()
+        self.process.wait()
+        shutil.copytree(store, kept)
+        self.begin()
+        yield
+        self.kill()
+        shutil.rmtree(store)
+        kept.rename(store)
+        self.begin()
+
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        """It hangs meanwhile."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+
+Serving = Callable[..., Server]
+
+
+@pytest.fixture
+def serving(start: Start, place: Path) -> Serving:
+    """Starts servers: `serving("max_payload: 1000")`; those that keep streams: `serving(jetstream=True)`."""
+    count = 0
+
+    def serve(configuration: str = "", *, jetstream: bool = False, **how: Any) -> Server:
+        nonlocal count
+        count += 1
+        directory = place / f"nats{count}"
+        directory.mkdir()
+        if jetstream:
+            configuration += f'\njetstream {{ store_dir: "{directory}" }}\n'
+        return Server(start, directory, configuration, **how)
+
+    return serve
+
+
+@pytest.fixture
+def nats(serving: Serving) -> Server:
+    """A server as it is without a configuration."""
+    return serving()
+
+
+class Outsider:
+    """A client of NATS. What comes on a subject it keeps, with headers."""
+
+    def __init__(self, url: str, subject: str = "", **how: Any) -> None:
+        self.messages: list[Msg] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._client = self._do(nats_py.connect(url, allow_reconnect=False, **how))
+        if subject:
+            self._do(self._client.subscribe(subject, cb=self._keep))
+        self._do(self._client.flush())
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE)
+
+    async def _keep(self, message: Msg) -> None:
+        self.messages.append(message)
+
+    def say(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """Sends a message. The server has it when this returns."""
+        self._do(self._client.publish(subject, payload, headers=dict(headers) if headers else None))
+        self._do(self._client.flush())
+
+    def number(self) -> str:
+        """Which line of a channel the last message begins with."""
+        return (self.messages[-1].headers or {})["Futebus-Line"]
+
+    @property
+    def data(self) -> bytes:
+        """All that has come, without headers."""
+        return b"".join(message.data for message in list(self.messages))
+
+    def wait_for(self, data: bytes) -> None:
+        """Waits until this has come, and nothing else."""
+        until(lambda: len(self.data) >= len(data), f"{data!r} comes, and not {self.data!r}")
+        assert self.data == data
+
+    def close(self) -> None:
+        """Leaves."""
+        with contextlib.suppress(Exception):  # the server may be gone
+            self._do(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+Listening = Callable[..., Outsider]
+
+
+@pytest.fixture
+def listening() -> Iterator[Listening]:
+    """Makes outsiders: `listening(url, subject)`."""
+    with contextlib.ExitStack() as stack:
+
+        def listen(*words: str, **how: Any) -> Outsider:
+            outsider = Outsider(*words, **how)
+            stack.callback(outsider.close)
+            return outsider
+
+        yield listen

@@ -1,0 +1,169 @@
+"""Streams as tests look at them, and networks that fail."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+from futebus.nats import address, runs
+from futebus.nats.access import Access
+from futebus.nats.connection import Servers
+from futebus.nats.errors import NatsError
+from futebus.nats.runs import Where
+from futebus.nats.stream import Message, Stream
+
+from .nats import Server
+from .waiting import DEADLINE, until
+
+T = TypeVar("T")
+
+
+def ask(url: str, work: Callable[[Stream], Awaitable[T]], name: str = "LINES") -> T:
+    """Does something with a stream."""
+
+    async def connected() -> T:
+        connection = await Servers(address.read_servers(url), Access(), "a test").connect()
+        try:
+            return await work(Stream(connection, name))
+        finally:
+            await connection.close()
+
+    return asyncio.run(connected())
+
+
+def messages(url: str, name: str = "LINES") -> list[Message]:
+    """All that a stream has."""
+
+    async def read(stream: Stream) -> list[Message]:
+        state = await stream.state()
+        found = []
+        for sequence in range(state.first, state.last + 1):
+            raw = await stream.jetstream.get_msg(name, sequence)
+            found.append(Message(sequence, raw.subject or "", raw.headers or {}, raw.data or b""))
+        return found
+
+    return ask(url, read, name)
+
+
+def last_of(url: str, subject: str, name: str = "LINES") -> Where | None:
+    """Which lines the last message of a subject has; None if there is none, or nobody answers now."""
+
+    async def read(stream: Stream) -> Where | None:
+        last = await stream.last(subject)
+        return runs.read(last.headers) if last else None
+
+    with contextlib.suppress(NatsError):
+        return ask(url, read, name)
+    return None
+
+
+def wait_for_line(url: str, subject: str, line: int, name: str = "LINES") -> None:
+    """Waits until a stream has all lines before that number."""
+    until(lambda: (last := last_of(url, subject, name)) is not None and last.next >= line, f"line {line} is in the stream")
+
+
+def lines_in(found: list[Message]) -> bytes:
+    """The lines of messages. They must be numbered without a gap, per subject."""
+    following: dict[str, int] = defaultdict(int)
+    for message in found:
+        where = runs.read(message.headers)
+        assert where, message
+        assert where.line == following[message.subject], message.headers
+        assert message.data.count(b"\n") == where.lines
+        following[message.subject] = where.next
+    return b"".join(message.data for message in found)
+
+
+class Proxy:
+    """A network between clients and a server, that can be cut, and can swallow all.
+
+    Args:
+        port: of the server.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._goes = threading.Event()
+        self._goes.set()
+        self._is_cut = False
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listener.accept()[0]
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._to), DEADLINE)
+                except OSError:
+                    client.close()
+                    continue
+                with self._lock:
+                    if self._is_cut:
+                        client.close()
+                        server.close()
+                        continue
+                    self._pairs.append((client, server))
+                self._threads.append(threading.Thread(target=self._join, args=(client, server), daemon=True))
+                self._threads[-1].start()
+
+    def _join(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            back = threading.Thread(target=self._carry, args=(server, client), daemon=True)
+            back.start()
+            self._carry(client, server)
+            back.join()
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(1 << 16):
+                self._goes.wait()
+                other.sendall(data)
+        for each in (one, other):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        """Ends all connections, and takes no new ones."""
+        with self._lock:
+            self._is_cut = True
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for each in pair:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """Takes connections again, and lets everything through."""
+        self._is_cut = False
+        self._goes.set()
+
+    def swallow(self) -> None:
+        """Lets nothing through, though connections stay."""
+        self._goes.clear()
+
+    def close(self) -> None:
+        """Ends it."""
+        self.cut()
+        self._goes.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(DEADLINE)
+        self._listener.close()
+
+
+@contextlib.contextmanager
+def proxied(server: Server) -> Iterator[Proxy]:
+    """A network before a server."""
+    proxy = Proxy(server.port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

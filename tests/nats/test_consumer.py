@@ -1,0 +1,95 @@
+"""Consumers of a real server, and messages that are not what they should be."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from futebus.nats.connection import PATIENCE, Connection
+from futebus.nats.consumer import Consumer
+from futebus.nats.errors import Away
+from futebus.nats.stream import Message, Stream
+
+from ..helpers.nats import Server, Serving
+from ..helpers.published import ask
+
+
+@pytest.fixture
+def keeping(serving: Serving) -> Server:
+    """A server with JetStream."""
+    return serving(jetstream=True)
+
+
+def say(server: Server, subject: str, headers: bytes, data: bytes) -> None:
+    """Publishes a message with exactly these bytes as its headers."""
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        told = connection.makefile("rb")
+        told.readline()
+        sizes = f"{len(headers)} {len(headers) + len(data)}"
+        words = f"HPUB {subject} {sizes}\r\n".encode() + headers + data
+        connection.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n' + words + b"\r\nPING\r\n")
+        assert told.readline() == b"PONG\r\n"
+
+
+async def take(stream: Stream, count: int) -> list[Message]:
+    """The first messages of a stream."""
+    consumer = Consumer(stream, "reader", "me", None)
+    await consumer.begin(1)
+    found = []
+    async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+        async for message, reply in messages:
+            await consumer.confirm(reply)
+            found.append(message)
+            if len(found) == count:
+                break
+    return found
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"NATS/1.0\r\nStatus: 100\r\n\r\n",
+        b"NATS/1.0\r\nStatus: 409\r\n\r\n",
+        b"NATS/1.0 409 Gone\r\n\r\n",
+        b"NATS/1.0 404 No Messages\r\n\r\n",
+        b"NATS/1.0 \xff\xff\xff\r\n\r\n",
+        b"NATS/1.0 100 \xff\xff\r\n\r\n",
+        b"NATS/1.0\r\nfoo\r\n\xff\xfe: \x00\r\n\r\n",
+    ],
+)
+def test_headers_of_whoever_publishes_change_nothing(keeping: Server, headers: bytes) -> None:
+    """A whole batch of them, so that those behind come only if each was counted."""
+
+    async def make(stream: Stream) -> None:
+        await stream.make(["lines"])
+
+    ask(keeping.url, make)
+    for number in range(300):
+        say(keeping, "lines", headers, b"%d\n" % number)
+    say(keeping, "lines", b"NATS/1.0\r\n\r\n", b"last\n")
+
+    async def work(stream: Stream) -> list[Message]:
+        return await asyncio.wait_for(take(stream, 301), 10)
+
+    found = ask(keeping.url, work)
+    assert [message.data for message in found] == [b"%d\n" % number for number in range(300)] + [b"last\n"]
+
+
+def test_a_connection_that_is_not_read_any_more_is_closed(keeping: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(stream: Stream) -> None:
+        connection: Connection = stream.connection
+        await stream.make(["lines"])
+
+        async def fail(data: bytes = b"") -> None:
+            raise ValueError(data)
+
+        monkeypatch.setattr(connection.client._ps, "parse", fail)
+        with pytest.raises(Away):
+            await connection.while_open(stream.state())
+        assert connection.is_closed.is_set()
+
+    async def soon(stream: Stream) -> None:
+        await asyncio.wait_for(work(stream), PATIENCE - 1)  # before a server is given up that does not answer
+
+    ask(keeping.url, soon)

@@ -1,0 +1,93 @@
+"""Streams of a real server: what they are, and that messages come once and in order."""
+
+from typing import TypeVar
+
+import pytest
+
+from futebus.nats.errors import Away, Denied
+from futebus.nats.stream import NoStream, Overtaken, Refused, Stream, _listens
+
+from ..helpers.nats import Server, Serving
+from ..helpers.published import ask
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def keeping(serving: Serving) -> Server:
+    """A server with JetStream."""
+    return serving(jetstream=True)
+
+
+def test_a_stream_is_made_once(keeping: Server) -> None:
+    async def work(stream: Stream) -> None:
+        with pytest.raises(NoStream, match=r"/LINES: there is no such stream$"):
+            await stream.state()
+        made = await stream.make(["lines.>"], max_bytes=1 << 20, max_age=60.0)
+        assert (made.subjects, made.first, made.last, made.is_memory, made.replicas) == (("lines.>",), 1, 0, False, 1)
+        assert await stream.make(["other"]) == made
+        with pytest.raises(Refused, match=r"/OTHER cannot be made: subjects overlap with an existing stream$"):
+            await Stream(stream.connection, "OTHER").make(["lines.a"])
+
+    ask(keeping.url, work)
+
+
+def test_messages_come_behind_each_other(keeping: Server) -> None:
+    async def work(stream: Stream) -> None:
+        with pytest.raises(NoStream, match="no stream listens"):
+            await stream.publish("lines.a", b"x\n", {}, 0)
+        await stream.make(["lines.>"])
+        assert await stream.last("lines.a") is None
+        first = await stream.publish("lines.a", b"x\n", {"Futebus-Line": "0"}, 0)
+        other = await stream.publish("lines.b", b"other\n", {}, 0)
+        for behind in (0, other, 99):
+            with pytest.raises(Overtaken):
+                await stream.publish("lines.a", b"y\n", {}, behind)
+        big = b"y" * stream.max_payload
+        second = await stream.publish("lines.a", big, {}, first)
+        assert (first, other, second) == (1, 2, 3)
+        found = await stream.last("lines.a")
+        assert found
+        assert (found.sequence, found.subject, found.data) == (3, "lines.a", big)
+        assert (await stream.state()).last == 3
+
+    ask(keeping.url, work)
+
+
+def test_who_has_no_stream(nats: Server, serving: Serving) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+
+    with pytest.raises(Away, match="has no JetStream"):
+        ask(nats.url, work)
+    guarded = serving(
+        'authorization { users = [{ user: ann, password: x, permissions: { publish: "lines" } }] }\n', jetstream=True
+    )
+    with pytest.raises(Denied, match="does not let us"):
+        ask(guarded.as_user("ann:x"), work)
+
+
+def test_a_stream_that_is_full_says_so(keeping: Server) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"], max_msgs=1, discard="new")
+        last = await stream.publish("lines", b"x\n", {}, 0)
+        with pytest.raises(Away, match="maximum messages exceeded"):
+            await stream.publish("lines", b"y\n", {}, last)
+
+    ask(keeping.url, work)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "subject", "is_heard"),
+    [
+        (("lines.>",), "lines.a.b", True),
+        (("lines.>",), "lines", False),
+        (("a", "lines.*"), "lines.a", True),
+        (("lines.*",), "lines.a.b", False),
+        (("*.a",), "lines.a", True),
+        (("lines.a",), "lines.b", False),
+        ((), "lines", False),
+    ],
+)
+def test_what_a_stream_listens_to(subjects: tuple[str, ...], subject: str, is_heard: bool) -> None:
+    assert _listens(subjects, subject) == is_heard

@@ -1,0 +1,5 @@
+"""Fixtures of recorders that publish."""
+
+from ..helpers.nats import listening, nats, serving
+
+__all__ = ["listening", "nats", "serving"]

@@ -1,0 +1,363 @@
+"""Streams of a real server as streams of a real Spark: each line once, and what is lost is told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from futebus.spark import joined
+from futebus.spark.options import QueryError
+from futebus.spark.remote import parse_remote
+from futebus.spark.source.following import Following, Offset
+from tests.helpers.nats import Server, Serving, serving
+from tests.helpers.programs import Start
+from tests.helpers.streams import TIME, Filled, Filling, filling
+from tests.helpers.waiting import DEADLINE, until
+
+from .kept import Keep, keep
+
+__all__ = ["filling", "keep", "serving"]
+
+Stream = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def keeping(serving: Serving) -> Server:
+    """A server with JetStream."""
+    return serving(jetstream=True)
+
+
+@pytest.fixture
+def filled(keeping: Server, filling: Filling) -> Filled:
+    """A stream."""
+    return filling(keeping.url)
+
+
+@pytest.fixture
+def stream(spark: SparkSession) -> Stream:
+    """Makes streams of a stream."""
+
+    def make(url: str, schema: str | None = None, **options: object) -> DataFrame:
+        given = {"startingOffsets": "earliest", **options}
+        reader = spark.readStream.format("futebus").options(**{name: str(value) for name, value in given.items()})
+        return (reader.schema(schema) if schema else reader).load(url)
+
+    return make
+
+
+def test_lines_come_with_all_columns(filled: Filled, stream: Stream, keep: Keep) -> None:
+    filled.say("one", "two")
+    filled.say("{5}three", subject="lines.b", channel="A_chat", host="bêta")
+    filled.outside(b"four\n\nfive", subject="lines.c")
+    filled.outside(b"", subject="lines.c")
+    rows = keep(stream(filled.url), availableNow=True).finish()
+    moment = datetime.fromtimestamp(TIME // 1000 / 1e6, UTC)
+    found = [(*row[:3], row.address, row.host, row.subject, row.sequence) for row in rows]
+    assert found == [
+        ("one", "U_log", 0, None, "alpha", "lines.a", 1),
+        ("two", "U_log", 1, None, "alpha", "lines.a", 1),
+        ("three", "A_chat", 0, "5", "bêta", "lines.b", 2),
+        ("four", None, 0, None, None, "lines.c", 3),
+        ("five", None, 1, None, None, "lines.c", 3),
+    ]
+    assert {row.timestamp.astimezone(UTC) for row in rows[:3]} == {moment}
+    assert rows[3].timestamp.year >= 2025
+
+
+def test_what_comes_while_it_runs(filled: Filled, stream: Stream, keep: Keep) -> None:
+    filled.say("before")
+    query = keep(stream(filled.url, "value STRING", startingOffsets="latest", pollTimeoutMs=100_000))
+    joined(query.query)  # type: ignore[arg-type]
+    filled.say("first")
+    assert [row.value for row in query.wait_for(1)] == ["first"]
+    filled.say("second")
+    assert [row.value for row in query.wait_for(2)] == ["first", "second"]
+    query.stop()
+    filled.say("third")
+    query = keep(stream(filled.url, "value STRING", startingOffsets="latest"))
+    assert [row.value for row in query.wait_for(1)] == ["third"]
+
+
+def test_a_query_that_has_begun_has_a_place(filled: Filled, stream: Stream, keep: Keep) -> None:
+    """Nothing has come for it, and it is stopped: what is said then it gets."""
+    query = keep(stream(filled.url, "value STRING", startingOffsets="latest"))
+    until(lambda: query.query.lastProgress, "it has written down where it begins")  # type: ignore[union-attr]
+    query.stop()
+    filled.say("first")
+    query = keep(stream(filled.url, "value STRING", startingOffsets="latest"), availableNow=True)
+    assert [row.value for row in query.finish()] == ["first"]
+
+
+@pytest.mark.parametrize("limit", [{"maxRowsPerTrigger": "25"}, {"maxBytesPerTrigger": "200"}])
+def test_batches_are_limited(filled: Filled, stream: Stream, keep: Keep, limit: dict[str, str]) -> None:
+    said = filled.fill(5)
+    filled.say(*(big := [f"big {number}" for number in range(40)]))
+    filled.outside(b"last\n")
+    query = keep(stream(filled.url, "value STRING", **limit), availableNow=True)
+    assert [row.value for row in query.finish()] == [*said, *big, "last"]
+    assert [len(rows) for rows in query.batches.values() if rows] == [20, 20, 10, 40, 1]
+
+
+def test_one_subject_alone(filled: Filled, stream: Stream, keep: Keep) -> None:
+    filled.say("a")
+    filled.say("b", subject="lines.b")
+    filled.say("c")
+    query = keep(stream(f"{filled.url}/lines.b", "value STRING"), availableNow=True)
+    assert [row.value for row in query.finish()] == ["b"]
+    filled.fill(20)
+    query = keep(stream(f"{filled.url}/lines.b", "value STRING"))
+    filled.say("d", subject="lines.b")
+    assert [row.value for row in query.wait_for(1)] == ["d"]
+    assert query.query is not None
+    query.query.processAllAvailable()
+    query.stop()
+    filled.delete(1)
+    filled.say("e", subject="lines.b")
+    query = keep(stream(f"{filled.url}/lines.b", "value STRING"), availableNow=True)
+    assert [row.value for row in query.finish()] == ["e"]
+
+
+def test_many_parts(filled: Filled, stream: Stream, keep: Keep) -> None:
+    said = filled.fill(40)
+    query = keep(stream(filled.url, partitionBytes=500), availableNow=True)
+    rows = query.finish()
+    assert sorted((row.sequence, row.offset, row.value) for row in rows) == [
+        (number // 10 + 1, number, line) for number, line in enumerate(said)
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- what is lost
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_retention_overtakes_a_query(keeping: Server, filling: Filling, stream: Stream, keep: Keep, fails: bool) -> None:
+    filled = filling(keeping.url, max_msgs=5)
+    said = filled.fill(3)
+    assert [row.value for row in keep(stream(filled.url, "value STRING"), availableNow=True).finish()] == said
+    said = filled.fill(10)
+    query = keep(stream(filled.url, "value STRING", failOnDataLoss=fails), availableNow=True)
+    if fails:
+        with pytest.raises(StreamingQueryException, match=r"messages 4 to 9 of nats://.* have been removed before they were"):
+            query.finish()
+    else:
+        assert [row.value for row in query.finish()] == said[50:]
+
+
+@pytest.mark.parametrize("where", ["", "/lines.a"])
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_message_is_removed_by_hand(filled: Filled, stream: Stream, keep: Keep, fails: bool, where: str) -> None:
+    said = filled.fill(6)
+    filled.delete(3)
+    filled.delete(6)
+    query = keep(stream(filled.url + where, "value STRING", failOnDataLoss=fails), availableNow=True)
+    if fails:
+        with pytest.raises(StreamingQueryException, match=r"messages? 3 .*ha(s|ve) been removed"):
+            query.finish()
+    else:
+        assert [row.value for row in query.finish()] == said[:20] + said[30:50]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_stream_that_is_made_anew_is_another_one(filled: Filled, stream: Stream, keep: Keep, fails: bool) -> None:
+    said = filled.fill(3)
+    assert [row.value for row in keep(stream(filled.url, "value STRING"), availableNow=True).finish()] == said
+    filled.remake()
+    said = filled.fill(5, subject="lines.new")
+    query = keep(stream(filled.url, "value STRING", failOnDataLoss=fails), availableNow=True)
+    if fails:
+        with pytest.raises(StreamingQueryException, match="is another stream than the query has read: it was made anew"):
+            query.finish()
+    else:
+        assert [row.value for row in query.finish()] == said
+
+
+def following(filled: Filled, **options: object) -> Following:
+    given = {"path": filled.url, "startingOffsets": "earliest", "pollTimeoutMs": "100", **options}
+    return Following(parse_remote({name: str(value) for name, value in given.items()}))
+
+
+def texts(stream: Following, start: Offset | None, end: Offset) -> list[bytes]:
+    """What a batch has."""
+    parts = list(stream.partitions(start or end, end))
+    return [message.data for part in parts for message in stream.reader.messages(part.first, part.end)]
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("more", [0, 1, 4])
+def test_a_stream_that_has_lost_its_last_messages(keeping: Server, filled: Filled, is_old: bool, more: int) -> None:
+    """And has got others with their numbers since then: of these the query leaves out none. It runs, or is started again."""
+    filled.fill(2, lines=1)
+    running = following(filled, failOnDataLoss=False)
+    try:
+        with keeping.losing():
+            filled.fill(3, lines=1)
+            first = json.loads(json.dumps(running.latest(None, False)))
+            assert len(texts(running, None, first)) == 5
+            assert running.latest(first, False) == first
+        filled._last["lines.a"] = 2
+        said = [f"new {number}\n".encode() for number in range(more)]
+        for text in said:
+            filled.outside(text)
+        failing = following(filled)
+        with pytest.raises(
+            QueryError, match=r"/LINES has lost its last messages: the query has read it up to 6, and .*, up to 3;"
+        ):
+            failing.latest(first, False)
+        with pytest.raises(QueryError, match=r"messages 3 to 6 of .*/LINES are gone: it has lost its last messages; with"):
+            texts(failing, None, first)
+        failing.stop()
+        again = following(filled, failOnDataLoss=False) if is_old else running
+        try:
+            if is_old:  # and runs its last batch once more
+                assert texts(again, None, first) == [b"line 0\n", b"line 1\n"]
+            second = again.latest(first, False)
+            assert texts(again, first, second) == said
+            assert again.latest(second, False) == second
+        finally:
+            again.stop()
+    finally:
+        running.stop()
+
+
+def test_an_offset_without_a_time_is_a_number(filled: Filled) -> None:
+    filled.fill(3, lines=1)
+    stream = following(filled)
+    try:
+        first = stream.latest(None, False)
+        del first["at"]
+        filled.fill(1, lines=1)
+        assert texts(stream, first, stream.latest(first, False)) == [b"line 3\n"]
+    finally:
+        stream.stop()
+
+
+# ---------------------------------------------------------------------------------------------- what dies
+
+
+def test_the_server_is_killed_meanwhile(keeping: Server, filled: Filled, stream: Stream, keep: Keep) -> None:
+    query = keep(stream(filled.url, "value STRING"))
+    said = []
+    for round_ in range(3):
+        said += filled.fill(5)
+        if round_:
+            keeping.kill()
+            keeping.begin()
+        assert [row.value for row in query.wait_for(len(said))] == said
+
+
+DRIVER = """
+import sys
+import futebus.spark
+from pyspark.sql import SparkSession
+
+url, place = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+lines = spark.readStream.format("futebus").option("startingOffsets", "earliest").option("maxRowsPerTrigger", "100").load(url)
+
+def keep(rows, batch):
+    rows.select("sequence", "offset", "value").write.mode("overwrite").json(f"{place}/out/{batch}")
+
+lines.writeStream.foreachBatch(keep).option("checkpointLocation", f"{place}/checkpoint").start().awaitTermination()
+"""
+
+
+@pytest.mark.timeout(300)
+def test_the_driver_is_killed_meanwhile(filled: Filled, spark: SparkSession, start: Start, place: Path) -> None:
+    """Into a sink that can take a batch twice, each line comes once."""
+    said = filled.fill(100)
+
+    def rows() -> int:
+        return sum(len(path.read_text().splitlines()) for path in place.glob("out/*/*.json"))
+
+    def has(process: "subprocess.Popen[str]", enough: int) -> bool:
+        assert process.poll() is None
+        return rows() >= enough
+
+    for enough in (150, 450, 1300):
+        process = start(sys.executable, "-c", DRIVER, filled.url, place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(partial(has, process, enough), f"{enough} rows", 2 * DEADLINE)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if enough == 150:
+            said += filled.fill(30)
+    found = spark.read.json(str(place / "out/*")).collect()
+    assert sorted(row.offset for row in found) == list(range(len(said)))
+    assert {row.offset: row.value for row in found} == dict(enumerate(said))
+
+
+# ---------------------------------------------------------------------------------------------- tables
+
+
+def test_a_stream_as_a_table(filled: Filled, spark: SparkSession) -> None:
+    said = filled.fill(20)
+    filled.say("{1}hello", subject="lines.b", channel="A_chat")
+    filled.delete(2)
+    read = spark.read.format("futebus").option("partitionBytes", "300")
+    table = read.load(filled.url)
+    assert sorted(row.value for row in table.where("subject = 'lines.a'").collect()) == sorted(said[:10] + said[20:])
+    assert [row.address for row in table.where("channel = 'A_chat'").select("address").collect()] == ["1"]
+    assert table.count() == 191
+    assert read.load(f"{filled.url}/lines.b").count() == 1
+    assert table.where("offset >= 195 AND value LIKE 'line%'").count() == 5
+
+
+# ---------------------------------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("nats://{}/", {}, r"not nats://SERVER/STREAM\[/SUBJECT\]"),
+        ("nats://{}/NONE", {}, "/NONE: there is no such stream"),
+        ("nats://{}/LINES/a.>", {}, "one subject, please, and no wildcard"),
+        ("nats://{}/LINES", {"startingOffset": "latest"}, "there is no option 'startingoffset' for .*is startingOffsets meant"),
+        ("nats://{}/LINES", {"startingOffsets": "7"}, "startingOffsets is earliest or latest, not '7'"),
+        ("nats://{}/LINES", {"creds": "/nowhere"}, "/nowhere: No such file or directory"),
+        ("nats://{}/LINES", {"spoolLocation": "/tmp"}, "there is no option 'spoollocation'"),
+        ("nats://127.0.0.1:1/LINES", {"timeoutMs": "0"}, "Connection refused"),
+        ("nats://me:secret@127.0.0.1:1/LINES", {"timeoutMs": "0"}, "Connection refused"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(
+    filled: Filled, stream: Stream, keep: Keep, url: str, options: dict[str, str], words: str
+) -> None:
+    place = filled.url.removeprefix("nats://").removesuffix("/LINES")
+    with pytest.raises(Exception, match=words) as raised:
+        keep(stream(url.format(place), "value STRING", **options), availableNow=True).finish()
+    assert "secret" not in str(raised.value)
+    assert "Traceback" not in str(raised.value)
+
+
+def test_columns_that_are_not_there(filled: Filled, stream: Stream, keep: Keep) -> None:
+    with pytest.raises(StreamingQueryException, match=r"no column 'key': there are value, .*, host, subject, sequence"):
+        keep(stream(filled.url, "key STRING"), availableNow=True).finish()
+
+
+def test_passwords_are_not_shown(serving: Serving, filling: Filling, spark: SparkSession, keep: Keep) -> None:
+    server = serving("authorization { users = [{ user: ann, password: verysecret }] }\n", jetstream=True)
+    filled = filling(server.as_user("ann:verysecret"))
+    said = filled.fill(2)
+    options = {"user": "ann", "password": "verysecret"}
+    for url, given in ((f"{server.url}/LINES", options), (filled.url, {})):
+        table = spark.read.format("futebus").options(**given).load(url)
+        assert sorted(row.value for row in table.collect()) == sorted(said)
+        plan = table._jdf.queryExecution().toString()
+        assert "verysecret" not in plan
+        lines = spark.readStream.format("futebus").options(startingOffsets="earliest", **given).load(url)
+        query = keep(lines, f"query{len(given)}", availableNow=True)
+        assert [row.value for row in query.finish()] == said
+        assert query.query is not None
+        assert "verysecret" not in str(query.query.recentProgress)
+        assert "verysecret" not in query.query._jsq.toString()
+        assert not [path for path in query.checkpoint.rglob("*") if path.is_file() and b"verysecret" in path.read_bytes()]

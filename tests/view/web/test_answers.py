@@ -1,0 +1,131 @@
+"""What waits to be read, and who has a place: whoever comes at the same time, and whatever goes wrong."""
+
+import os
+from collections import Counter
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import trio
+import trio.testing
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from futebus.core.text import escape
+from futebus.host.origins import Origin, origin
+from futebus.view import complaints
+from futebus.view.web.answers import Large, Room
+from futebus.view.web.feeds import Feeds
+from futebus.view.web.pages import MOST_STREAMS, Pages
+from futebus.view.web.security import GONE, Gate, rules_for
+from futebus.view.web.server import ORIGIN
+
+from ...helpers.programs import Start
+from .webs import Web
+
+STRANGE, MINE = origin("127.0.0.1", 12345), origin("127.0.0.1", os.geteuid())
+
+
+class Asked:
+    """Somebody who asks an application, and takes his time to read what is answered.
+
+    Args:
+        app: the application.
+        who: who asks.
+        path: what for.
+    """
+
+    def __init__(self, app: ASGIApp, who: Origin, path: str = "/") -> None:
+        self._app = app
+        self._scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "query_string": b"",
+            "headers": [],
+            "http_version": "1.1",
+            "state": {ORIGIN: who, GONE: trio.Event()},
+        }
+        self.status = 0
+        self.reads = trio.Event()
+
+    async def run(self) -> None:
+        await self._app(self._scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async def _send(self, message: Message) -> None:
+        self.status = message.get("status", self.status)
+        await self.reads.wait()
+
+
+def test_so_much_waits_to_be_read_and_no_more() -> None:
+    async def main() -> None:
+        room = Room(100)
+
+        async def ask(who: Origin, size: int) -> Asked:
+            asked = Asked(Large(bytes(size), {}, room, who), who)
+            nursery.start_soon(asked.run)
+            await trio.testing.wait_all_tasks_blocked()
+            return asked
+
+        async with trio.open_nursery() as nursery:
+            first = [await ask(STRANGE, 20) for _ in range(4)]
+            assert [each.status for each in first] == [200, 200, 503, 503]
+            mine = [await ask(MINE, 30) for _ in range(3)]
+            assert [each.status for each in mine] == [200, 200, 503]
+            assert (await ask(STRANGE, 5)).status == 503
+            first[0].reads.set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert (await ask(STRANGE, 20)).status == 200
+            nursery.cancel_scope.cancel()
+        assert room.has(MINE, 100)
+
+    trio.run(main)
+
+
+def test_who_comes_at_the_same_time_has_no_more_places() -> None:
+    async def main() -> None:
+        app = Pages(Feeds([])).app()
+        asked = [Asked(app, STRANGE, "/events") for _ in range(MOST_STREAMS + 8)]
+        async with trio.open_nursery() as nursery:
+            for each in asked:
+                nursery.start_soon(each.run)
+            await trio.testing.wait_all_tasks_blocked()
+            for each in asked:
+                each.reads.set()
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert Counter(each.status for each in asked) == {200: MOST_STREAMS // 2, 503: MOST_STREAMS // 2 + 8}
+
+    trio.run(main)
+
+
+def test_the_same_error_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complaints, "_told", {})
+
+    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        gate = Gate(fail, rules_for(80, [], [""], "t" * 16, is_private=False))
+        for _ in range(20):
+            asked = Asked(gate, MINE)
+            asked.reads.set()
+            await asked.run()
+            assert asked.status == 500
+
+    trio.run(main)
+    assert caplog.text.count("Traceback") == 1
+
+
+def test_a_path_that_nobody_can_read_is_told_all_the_same(place: Path, start: Start) -> None:
+    odd = place / os.fsdecode(b"\x1b[31m\xff\n")
+    served = Web(start, place, odd)
+    for path in ("/metrics", "/stat.json"):
+        answer = served.ask(f"{path}?bus={quote(escape(bytes(odd)), safe='')}")
+        assert answer.status == 502
+        assert answer.text.removesuffix("\n").isprintable()
+        assert "\\x1b[31m\\xff\\n" in answer.text
+    served.end()
