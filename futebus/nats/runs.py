@@ -47,6 +47,11 @@ class Where(NamedTuple):
         """The number of the line behind them."""
         return self.line + self.lines
 
+    @property
+    def name(self) -> str:
+        """What no other message is called, but this one when it is tried again."""
+        return f"{self.spool}.{self.line}"
+
 
 def headers(where: Where) -> dict[str, str]:
     """The headers of a message with these lines. Names that are not plain ASCII are percent-encoded: headers are text."""

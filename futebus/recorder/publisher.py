@@ -17,7 +17,7 @@ from ..core.text import counted, size
 from ..nats import runs
 from ..nats.connection import Servers
 from ..nats.errors import Away, NatsError
-from ..nats.stream import HEADER_BYTES, Overtaken, State, Stream
+from ..nats.stream import HEADER_BYTES, Overtaken, State, Stream, UnderWay
 from ..spool import LinesDamaged, Spool, SpoolError
 from .channel import Say
 from .ours import Foreign, Ours, owner
@@ -111,6 +111,9 @@ class Publisher:
                 return
             except Overtaken:
                 pass  # by itself, a moment ago, or by another: the stream is asked
+            except UnderWay as error:
+                if pause == longest:  # else it is there in a moment
+                    self._tell(str(error))
             except NatsError as error:
                 if ends_if_refused and not self._has_told and not isinstance(error, Away):
                     raise
@@ -259,7 +262,8 @@ class Publisher:
                 if isinstance(run, LineTooLong):
                     raise run
                 reading = asyncio.ensure_future(asyncio.to_thread(next, found, None))
-                work = stream.publish(self._subject, run.data, runs.headers(self._named(run)), behind)
+                where = self._named(run)
+                work = stream.publish(self._subject, run.data, runs.headers(where), behind, where.name)
                 behind = await stream.connection.while_open(work)
                 self._note.keep(next=run.next, sequence=behind)
         finally:

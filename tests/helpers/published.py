@@ -71,7 +71,7 @@ def lines_in(found: list[Message]) -> bytes:
     for message in found:
         where = runs.read(message.headers)
         assert where, message
-        assert where.line == following[message.subject], message.headers
+        assert where.line == following[message.subject], (following[message.subject], message.sequence, message.headers)
         assert message.data.count(b"\n") == where.lines
         following[message.subject] = where.next
     return b"".join(message.data for message in found)

@@ -10,7 +10,7 @@ import pytest
 from futebus.nats import address, runs
 from futebus.nats.access import Access
 from futebus.nats.fetching import Reader
-from futebus.nats.stream import Overtaken, State, Stream
+from futebus.nats.stream import Overtaken, State, Stream, UnderWay
 
 NAME = "LINES"
 SPOOL = "0123456789abcdef0123456789abcdef"
@@ -58,8 +58,8 @@ class Filled:
     def _add(self, subject: str, payload: bytes, headers: dict[str, str], count: int) -> int:
         async def added(stream: Stream) -> int:
             try:
-                return await stream.publish(subject, payload, headers, self._last.get(subject, 0))
-            except Overtaken:  # by itself, if a server died before it could say so
+                return await stream.publish(subject, payload, headers, self._last.get(subject, 0), str(self._lines[subject]))
+            except (Overtaken, UnderWay):  # by itself, if a server died before it could say so
                 last = await stream.last(subject)
                 assert last is not None
                 assert (last.data, last.sequence > self._last.get(subject, 0)) == (payload, True)

@@ -44,7 +44,7 @@ async def publish(stream: Stream, data: bytes, line: int, spool: str = SPOOL, su
     """Adds lines as a recorder does."""
     last = await stream.last(subject)
     where = Where(spool, line, scan(data, 0, len(data))[0], 1, "host", "U_x")
-    return await stream.publish(subject, data, runs.headers(where), last.sequence if last else 0)
+    return await stream.publish(subject, data, runs.headers(where), last.sequence if last else 0, where.name)
 
 
 def fill(url: str, count: int, each: int = 500, begin: int = 0, source: int = 0) -> bytes:
@@ -90,11 +90,11 @@ def test_outsiders_and_filters(bus: Mount, linking: Linking, keeping: Server, co
     link = deliver(linking, bus / "B_x", f"{keeping.url}/LINES/lines.>", place)
 
     async def work(stream: Stream) -> None:
-        await stream.publish("lines.a", b"one\n\ntwo", {}, 0)
+        await stream.publish("lines.a", b"one\n\ntwo", {}, 0, "one")
         await publish(stream, b"three\n", 0, subject="lines.b.c")
-        await stream.publish("lines.d", b"four", {**runs.headers(Where(SPOOL, 0, 7, 1, "h", "U_x"))}, 0)
-        await stream.publish("lines.a", b"\n\n", {}, 1)
-        await stream.publish("lines.a", b"five\n", {}, 4)
+        await stream.publish("lines.d", b"four", {**runs.headers(Where(SPOOL, 0, 7, 1, "h", "U_x"))}, 0, "four")
+        await stream.publish("lines.a", b"\n\n", {}, 1, "blank")
+        await stream.publish("lines.a", b"five\n", {}, 4, "five")
 
     ask(keeping.url, work)
     wait_for(reader, b"one\ntwo\nthree\nfour\nfive\n")

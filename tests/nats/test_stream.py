@@ -5,7 +5,7 @@ from typing import TypeVar
 import pytest
 
 from futebus.nats.errors import Away, Denied
-from futebus.nats.stream import NoStream, Overtaken, Refused, Stream, _listens
+from futebus.nats.stream import NoStream, Overtaken, Refused, Stream, UnderWay, _listens
 
 from ..helpers.nats import Server, Serving
 from ..helpers.published import ask
@@ -35,16 +35,18 @@ def test_a_stream_is_made_once(keeping: Server) -> None:
 def test_messages_come_behind_each_other(keeping: Server) -> None:
     async def work(stream: Stream) -> None:
         with pytest.raises(NoStream, match="no stream listens"):
-            await stream.publish("lines.a", b"x\n", {}, 0)
+            await stream.publish("lines.a", b"x\n", {}, 0, "test")
         await stream.make(["lines.>"])
         assert await stream.last("lines.a") is None
-        first = await stream.publish("lines.a", b"x\n", {"Futebus-Line": "0"}, 0)
-        other = await stream.publish("lines.b", b"other\n", {}, 0)
+        first = await stream.publish("lines.a", b"x\n", {"Futebus-Line": "0"}, 0, "test")
+        other = await stream.publish("lines.b", b"other\n", {}, 0, "test")
         for behind in (0, other, 99):
             with pytest.raises(Overtaken):
-                await stream.publish("lines.a", b"y\n", {}, behind)
+                await stream.publish("lines.a", b"y\n", {}, behind, "another")
+        with pytest.raises(UnderWay):
+            await stream.publish("lines.a", b"x\n", {"Futebus-Line": "0"}, 0, "test")
         big = b"y" * stream.max_payload
-        second = await stream.publish("lines.a", big, {}, first)
+        second = await stream.publish("lines.a", big, {}, first, "test")
         assert (first, other, second) == (1, 2, 3)
         found = await stream.last("lines.a")
         assert found
@@ -70,9 +72,9 @@ def test_who_has_no_stream(nats: Server, serving: Serving) -> None:
 def test_a_stream_that_is_full_says_so(keeping: Server) -> None:
     async def work(stream: Stream) -> None:
         await stream.make(["lines"], max_msgs=1, discard="new")
-        last = await stream.publish("lines", b"x\n", {}, 0)
+        last = await stream.publish("lines", b"x\n", {}, 0, "test")
         with pytest.raises(Away, match="maximum messages exceeded"):
-            await stream.publish("lines", b"y\n", {}, last)
+            await stream.publish("lines", b"y\n", {}, last, "test")
 
     ask(keeping.url, work)
 

@@ -251,7 +251,7 @@ def test_a_second_publisher_is_refused(mounting: Mounting, recording: Recording,
 def test_what_an_outsider_has_said_there(bus: Mount, keeping: Server, place: Path) -> None:
     async def work(stream: Stream) -> None:
         await stream.make(["lines"])
-        await stream.publish("lines", b"hello", {}, 0)
+        await stream.publish("lines", b"hello", {}, 0, "hello")
 
     ask(keeping.url, work)
     done = run(*RECORD, "--to", f"{keeping.url}/LINES/lines", bus / "U_x", place / "spool")

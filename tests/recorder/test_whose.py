@@ -60,7 +60,7 @@ def test_what_only_says_to_be_of_the_spool_is_not_believed(
     where = runs.Where(Spool(recorder.spool).id, 10, count, 1, "h", "U_x")
 
     async def forge(stream: Stream) -> None:
-        await stream.publish("lines", forged, runs.headers(where), 1)
+        await stream.publish("lines", forged, runs.headers(where), 1, "forged")
 
     ask(keeping.url, forge)
     (bus / "U_x").write_bytes(b"one\ntwo\nthree\n")
@@ -105,7 +105,7 @@ def test_who_takes_over_looks_for_its_own(bus: Mount, recording: Recording, keep
 
     async def intrude(stream: Stream) -> None:
         for behind in (3, 4):
-            await stream.publish("lines", b"other\n", {}, behind)
+            await stream.publish("lines", b"other\n", {}, behind, "other")
 
     ask(keeping.url, intrude)
     recorder = recording(bus / "U_x", "--to", to, "--take-over")

@@ -21,7 +21,7 @@ from ...host.durable import write_all
 from ...nats import runs
 from ...nats.errors import NatsError
 from ...nats.fetching import Reader
-from ...nats.stream import Message, Overtaken, Stream
+from ...nats.stream import Message, Overtaken, Stream, UnderWay
 from ..remote import Place
 from ..telling import say
 from .journal import Journal, Record, State
@@ -264,17 +264,17 @@ class Publisher:
         where = runs.Where(self._query, line, lines, time.time_ns(), socket.gethostname(), self._subject)
         headers = {**runs.headers(where), BATCH: str(batch), BEGIN: str(begin), **({END: str(line + lines)} if is_last else {})}
         self._journal.note(Record(batch, State.BEGUN, position=line, intent=lines))
-        self._behind = self._reader.do(lambda stream: self._added(stream, text, headers, line))
+        self._behind = self._reader.do(lambda stream: self._added(stream, text, headers, where))
         self._journal.note(Record(batch, State.BEGUN, position=line + lines))
 
-    async def _added(self, stream: Stream, text: bytes, headers: Mapping[str, str], line: int) -> int:
+    async def _added(self, stream: Stream, text: bytes, headers: Mapping[str, str], where: runs.Where) -> int:
         """Adds a message, unless an earlier try has done so. Returns its number."""
         try:
-            return await stream.publish(self._subject, text, headers, self._behind)
-        except Overtaken:
+            return await stream.publish(self._subject, text, headers, self._behind, where.name)
+        except (Overtaken, UnderWay):
             last = await stream.last(self._subject)
-            where = runs.read(last.headers) if last is not None else None
-            if last is None or where is None or (where.spool, where.line) != (self._query, line):
+            found = runs.read(last.headers) if last is not None else None
+            if last is None or found is None or found.name != where.name:
                 raise
             return last.sequence
 

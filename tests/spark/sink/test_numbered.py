@@ -184,7 +184,7 @@ def test_another_publisher_is_refused(keeping: Server, filled: Filled, tmp_path:
     filled.outside(b"before\n", subject="lines.out")
     publish(keeping.url, tmp_path, 0, "a\n")
     reader = filled.do(lambda stream: stream.last("lines.out"))
-    filled.do(lambda stream: stream.publish("lines.out", b"other\n", {}, reader.sequence))
+    filled.do(lambda stream: stream.publish("lines.out", b"other\n", {}, reader.sequence, "other"))
     with pytest.raises(SinkError, match=r"/lines.out has a message of another publisher: a query needs a subject of its own$"):
         publish(keeping.url, tmp_path, 1, "b\n")
     assert [message.data for message in messages(keeping.url)] == [b"before\n", b"a\n", b"other\n"]

@@ -51,6 +51,10 @@ class Kept:
         assert self.query.awaitTermination(int(DEADLINE))
         return self.rows
 
+    def settle(self) -> None:
+        """Waits until what has come is written down as done: who stops it before, and starts it again, gets that again."""
+        until((self.checkpoint / "commits" / str(max(self.batches))).exists, "the last batch is done")
+
     def stop(self) -> None:
         assert self.query is not None
         self.query.stop()

@@ -81,6 +81,7 @@ def test_what_comes_while_it_runs(filled: Filled, stream: Stream, keep: Keep) ->
     assert [row.value for row in query.wait_for(1)] == ["first"]
     filled.say("second")
     assert [row.value for row in query.wait_for(2)] == ["first", "second"]
+    query.settle()
     query.stop()
     filled.say("third")
     query = keep(stream(filled.url, "value STRING", startingOffsets="latest"))

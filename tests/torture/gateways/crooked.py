@@ -14,6 +14,8 @@ from futebus.gateways.tmb.outbox import Outbox
 from futebus.gateways.ubus.connection import Connection
 from futebus.gateways.ubus.places import Place
 
+from .forms import END
+
 EVERY = 50
 
 Way = Callable[[Any, bytes], list[bytes]]
@@ -55,7 +57,8 @@ def cheat(how: Way) -> None:
     def crooked(peer: Any, message: bytes) -> list[bytes]:
         if b"honest" not in message.lower():
             return [message]
-        if next(number) % EVERY == 0:
+        # The end of all is not a message: who did not hear it would be waited for, and what is wrong be found by nobody.
+        if END not in message and next(number) % EVERY == 0:
             return how(peer, message)
         held = _held.pop(peer, None)
         return [message] if held is None else [message, held]

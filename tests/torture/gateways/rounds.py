@@ -265,8 +265,6 @@ class Round:
                     made.push()
                     if await_(made, 1.0):
                         heard = made.take()
-                    elif made.hears_itself and not made.is_full:
-                        made.say(made.form.wrap(END, 0))  # a gateway that cheats has lost it, or keeps it back for the next
                     assert time.monotonic() < end, f"the end is not heard from {self.name}"
             finally:
                 made.close()
