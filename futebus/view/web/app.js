@@ -281,9 +281,11 @@ function watch() {
   write($("watch"), "Stop");
   let skipped = 0;
   let isRemoved = false;
+  let hanging = "";
   const note = (words) => write($("tail-note"), words);
   const tell = () => note(
     "watching" +
+      (hanging ? `; the bus hangs: ${hanging}` : "") +
       (isRemoved ? "; its name was removed, and the next channel of this name is waited for" : "") +
       (skipped ? `; ${skipped.toLocaleString("en")} lines came too fast and were skipped` : ""),
   );
@@ -296,9 +298,16 @@ function watch() {
       note(words);
       if (status === 401) ask(words);
     },
-    open: tell,
+    open: () => {
+      hanging = "";
+      tell();
+    },
     name: (told) => {
       isRemoved = told.removed;
+      tell();
+    },
+    answers: (told) => {
+      hanging = told.trouble;
       tell();
     },
     trouble: (words) => {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..tail import RETRY_SECONDS, Line, Tail
+from ..tail import GONE, RETRY_SECONDS, Line, Tail
 from .asking import ANSWER_SECONDS, NOT_ANSWERING
 from .stream import Push
 
@@ -93,14 +93,17 @@ async def watch(mountpoint: Path, file: bytes, places: "Places", push: Push) -> 
 async def _show(tail: Tail, news: "_News", push: Push) -> None:
     if tail.is_open:
         await push("open", "{}")
-    was_removed = False
+    was_removed = was_stuck = False
     while not tail.is_over:
         with trio.move_on_after(SILENCE):
-            while not (await news.has_come(RETRY_SECONDS) or tail.is_stuck):
+            while not await news.has_come(RETRY_SECONDS) and tail.is_stuck == was_stuck and not (was_stuck and tail.is_forlorn):
                 pass
-        if tail.is_stuck:
-            await push("trouble", json.dumps(NOT_ANSWERING))
+        if tail.is_stuck and tail.is_forlorn:  # what it hangs in is not there any more; in its place there may be another
+            await push("trouble", json.dumps(GONE))
             return
+        if tail.is_stuck != was_stuck:
+            was_stuck = not was_stuck
+            await push("answers", json.dumps({"trouble": NOT_ANSWERING if was_stuck else ""}))
         await _push_lines(tail, push)
         if tail.is_removed != was_removed:
             was_removed = tail.is_removed

@@ -13,12 +13,13 @@ import trio.testing
 
 from futebus.host.mounted import NoBus
 from futebus.view.looking import look, pause
+from futebus.view.tail import GONE
 from futebus.view.told import Bounds, Look
 from futebus.view.web import feeds, shown
 from futebus.view.web.asking import NOT_ANSWERING, NotAnswering, Question
 from futebus.view.web.feeds import TICK, Feeds
 
-from ...helpers.mounts import Mount, Mounting
+from ...helpers.mounts import Mount, Mounting, run
 from ...helpers.programs import Start
 from ...helpers.recorders import Remounting
 from .webs import Web
@@ -95,6 +96,7 @@ def test_a_bus_that_hangs_keeps_nobody_waiting(mounting: Mounting, place: Path, 
             good.touch("B_good")
             events.bus_when(lambda bus: bus["channels"])
             events.bus_when(lambda bus: bus["trouble"] == NOT_ANSWERING, 1)
+            assert tail.next("answers") == {"trouble": NOT_ANSWERING}
             assert served.ask(f"/stat.json?bus={good.path}").status == 200
             with served.stream("/tail", served.bearer, bus=str(sick.path), channel="B_x") as late:
                 text = served.ask("/metrics").text
@@ -108,8 +110,27 @@ def test_a_bus_that_hangs_keeps_nobody_waiting(mounting: Mounting, place: Path, 
         finally:
             sick.daemon.send_signal(signal.SIGCONT)
         events.bus_when(lambda bus: not bus["trouble"], 1)
+        assert tail.next("answers") == {"trouble": ""}
         (sick / "B_x").write_bytes(b"well again\n")
         assert tail.next("lines")["lines"] == ["well again"]
+    served.end()
+
+
+def test_a_channel_is_watched_in_a_bus_that_hangs_until_that_is_unmounted(mounting: Mounting, place: Path, start: Start) -> None:
+    sick = mounting()
+    sick.touch("B_x")
+    served = Web(start, place, sick.path)
+    with served.stream("/tail", served.bearer, bus=str(sick.path), channel="B_x") as tail:
+        tail.next("open")
+        sick.daemon.send_signal(signal.SIGSTOP)
+        try:
+            assert tail.next_of_all() == ("answers", {"trouble": NOT_ANSWERING})
+            sick.was_killed = True
+            run("umount", "-l", sick.path)
+            assert tail.next_of_all() == ("trouble", GONE)
+        finally:
+            sick.daemon.kill()
+            sick.daemon.wait()
     served.end()
 
 

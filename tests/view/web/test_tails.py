@@ -7,11 +7,10 @@ import pytest
 import trio
 
 from futebus.view.tail import Line, Tail
-from futebus.view.web.asking import NOT_ANSWERING
 from futebus.view.web.pages import MOST_TAILS
 from futebus.view.web.tails import MOST_LINES, _push_lines, shown
 
-from ...helpers.mounts import Mount, Mounting, hanging
+from ...helpers.mounts import Mount, Mounting
 from ...helpers.programs import Start
 from ...helpers.waiting import until
 from .webs import Web
@@ -87,16 +86,6 @@ def test_the_end_of_a_bus(bus: Mount, place: Path, start: Start) -> None:
         tail.next("open")
         bus.unmount()
         assert tail.next("trouble") == "the bus has gone"
-    served.end()
-
-
-def test_a_bus_that_hangs(bus: Mount, place: Path, start: Start) -> None:
-    bus.touch("B_log")
-    served = Web(start, place, bus.path)
-    with served.stream("/tail", served.bearer, channel="B_log") as tail:
-        tail.next("open")
-        with hanging(bus):
-            assert tail.next("trouble") == NOT_ANSWERING
     served.end()
 
 
