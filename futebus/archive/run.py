@@ -6,7 +6,6 @@ ask for it again.
 """
 
 import contextlib
-import fcntl
 import itertools
 import json
 import math
@@ -17,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +37,7 @@ from ..spool import Spool, SpoolError
 from . import figures
 from .archive import HIDDEN, Archive, Position
 from .compaction import SCHEMA, Compaction
+from .guard import guarded
 from .keeping import KeptQuery
 from .names import fitting, unfit
 from .order import ANY, FAILURES, LOG, STOP_SECONDS, Order, session
@@ -111,10 +111,11 @@ class Archiving:
         Raises:
             One of FAILURES: it cannot go on.
         """
-        with self._locked():
+        # What is wrong with the order is found out before a directory is made.
+        check_master(self._order.master)
+        self._check_sources()
+        with guarded(self._order):
             try:
-                check_master(self._order.master)
-                self._check_spools()
                 self._drain()
                 if self._order.is_once and self._order.bus is not None and not self._drained and not self._recorded():
                     raise ArchiveError(f"no channel of {self._order.bus} matches {self._order.pattern!r}")
@@ -135,43 +136,24 @@ class Archiving:
             finally:
                 self._stop_drains()
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One process writes an archive. That of another host is not seen: of such a one, Spark's checkpoint is the guard."""
-        if not self._order.is_local:
-            yield
-            return
-        hidden = Path(self._order.root) / HIDDEN
-        try:
-            _make(hidden.parent)
-            hidden.mkdir(exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise ArchiveError(f"{error.filename} is no directory") from None
-        with (hidden / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ArchiveError(f"{self._order.root} is being written by another futebus-archive") from None
-            yield
-
     # ------------------------------------------------------------------------------------------ channels
 
-    def _check_spools(self) -> None:
+    def _check_sources(self) -> None:
+        """Sees that what others are to fill is there."""
         if not self._order.is_external:
-            _make(self._order.spools)
-        else:
-            for channel in self._order.channels:
-                directory = self._order.spool_of(channel.name)
-                if not directory.exists():
-                    known = channel if is_bus(channel.parent) else f"BUS/{channel.name}"
-                    raise ArchiveError(f"{directory} is no spool yet: futebus-record {known} {directory} fills it")
-                Spool(directory)
-            if not self._order.channels and not self._recorded():
-                what = "no spool" if self._order.pattern == ANY else f"no spool of a channel that matches {self._order.pattern!r}"
-                if self._order.is_once:
-                    # Who asks again and again, cron for example, would never know that nothing gets archived.
-                    raise ArchiveError(f"there is {what} in {self._order.spools}")
-                self._terminal.say(f"there is {what} in {self._order.spools} yet; waiting for one")
+            return
+        for channel in self._order.channels:
+            directory = self._order.spool_of(channel.name)
+            if not directory.exists():
+                known = channel if is_bus(channel.parent) else f"BUS/{channel.name}"
+                raise ArchiveError(f"{directory} is no spool yet: futebus-record {known} {directory} fills it")
+            Spool(directory)
+        if not self._order.channels and not self._recorded():
+            what = "no spool" if self._order.pattern == ANY else f"no spool of a channel that matches {self._order.pattern!r}"
+            if self._order.is_once:
+                # Who asks again and again, cron for example, would never know that nothing gets archived.
+                raise ArchiveError(f"there is {what} in {self._order.spools}")
+            self._terminal.say(f"there is {what} in {self._order.spools} yet; waiting for one")
 
     def _drain_more(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
@@ -412,19 +394,6 @@ class Archiving:
             spark.stop()
         self._terminal.is_closed = False
         giving_up.cancel()
-
-
-def _make(directory: Path) -> None:
-    """Makes a directory if it is not there; not the one above it: if that is missing it is a slip, or a disk that is not mounted.
-
-    Raises:
-        ArchiveError: there is none above it.
-        OSError: it cannot be made.
-    """
-    try:
-        directory.mkdir(exist_ok=True)
-    except FileNotFoundError:
-        raise ArchiveError(f"{directory.parent} does not exist") from None
 
 
 def _begins(query: StreamingQuery | None) -> dict[str, int]:

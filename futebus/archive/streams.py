@@ -60,8 +60,8 @@ class StreamArchiving(Archiving):
     _unit = "message"
     _created = ""
 
-    def _check_spools(self) -> None:
-        """What it needs is the stream."""
+    def _check_sources(self) -> None:
+        """Sees that the stream is there."""
         place = self._order.stream
         assert place is not None
         reader = Reader(place.servers, place.access, place.stream, "futebus-archive", place.patience, self._terminal.say)

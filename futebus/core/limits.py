@@ -16,6 +16,9 @@ MAX_CONTROLS = 65_536
 # so many bytes of them for each client that the user may have: thousands of processes at a shell, no gigabytes.
 SHARED_WRITE_BYTES = 65_536
 
+SIZES = ("max_message", "max_queue_bytes")
+"""Which of the bounds of a bus are bytes. The others are numbers of things."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

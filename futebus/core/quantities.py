@@ -33,6 +33,17 @@ def size(text: str) -> int:
     return int(found[1]) << (10 * " KMGT".index(found[2].upper() or " "))
 
 
+def amount(text: str) -> int:
+    """Reads a number of things, `64K`: as a size, but what is no bytes has no `B`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if text[-1:] in ("B", "b"):
+        raise ValueError(f"it is no size in bytes: {text!r}")
+    return size(text)
+
+
 def seconds(text: str) -> float:
     """Reads a time span, `90`, `1.5m`, `30d`. Returns seconds, from 0 to `MOST_SECONDS`.
 

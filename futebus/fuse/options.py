@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 
-from futebus.core.limits import Limits
-from futebus.core.quantities import octal, size
+from futebus.core.limits import SIZES, Limits
+from futebus.core.quantities import amount, octal, size
 
 from .privilege import User
 
@@ -91,7 +91,7 @@ def parse(text: str, source: str | None = None) -> Options:
     for option in _split(text):
         name, equals, value = option.partition("=")
         if name in limit_names:
-            limits[name] = _value(option, value, size)
+            limits[name] = _value(option, value, size if name in SIZES else amount)
         elif name == "bulk" and not equals:
             own["bulk"] = True
         elif name == "mode":

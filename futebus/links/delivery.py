@@ -101,6 +101,8 @@ class Delivery:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._missing = 2
         """How many of the channel and the stream have not been reached yet."""
+        self._has_reached = threading.Event()
+        """Whether the stream was reached, ever."""
         self._counting = threading.Lock()
 
     @property
@@ -146,6 +148,7 @@ class Delivery:
                 consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
                 await consumer.begin(await self._first(stream, state, consumer))
                 if is_first:
+                    self._has_reached.set()
                     self._joined(ready)
                 elif not is_well:
                     self._voice.say(f"{self._address.shown} is there again")
@@ -239,12 +242,16 @@ class Delivery:
     def run_channel(self, ready: Callable[[], object]) -> None:
         """Writes what comes, for good. To be called in a thread.
 
+        If servers are not waited for, the channel is not opened, which would make it, before they have been reached.
+
         Args:
             ready: as for `run`.
 
         Raises:
             ClientError: the channel cannot be had, or has gone and is not waited for.
         """
+        if not self._waits:
+            self._has_reached.wait()
         self._open()
         self._joined(ready)
         while True:

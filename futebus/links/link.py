@@ -84,6 +84,8 @@ class Link:
         self._subjects = [self._subject(servers, name, reads=reads, writes=writes) for servers, name in subjects]
         self._missing = len(subjects) + 1
         """How many of the channel and the subjects are not joined yet."""
+        self._have_joined = threading.Event()
+        """Whether all subjects have."""
 
     def _subject(self, servers: Servers, name: str, *, reads: bool, writes: bool) -> Subject:
         def wake() -> None:
@@ -117,9 +119,13 @@ class Link:
     def run_channel(self, ready: Callable[[], object]) -> None:
         """Keeps the channel open, for good. To be called in a thread; see `Channel.run`.
 
+        If servers are not waited for, it is not opened, which would make it, before they have been reached.
+
         Args:
             ready: is called when channel and subjects are joined for the first time.
         """
+        if not self._waits:
+            self._have_joined.wait()
         self._channel.run(lambda: self._joined(ready))
 
     async def run(self, ready: Callable[[], object]) -> None:
@@ -132,7 +138,10 @@ class Link:
             NatsError: a server is not there at first, or does not let us do what is wanted.
         """
         self._loop = asyncio.get_running_loop()
-        works = [self._tell(), *(each.run(lambda: self._joined(ready), waits=self._waits) for each in self._subjects)]
+        works = [
+            self._tell(),
+            *(each.run(lambda: self._joined(ready, is_subject=True), waits=self._waits) for each in self._subjects),
+        ]
         tasks = [asyncio.ensure_future(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -154,12 +163,14 @@ class Link:
             await asyncio.sleep(0.001)
         await asyncio.gather(*(each.done() for each in self._subjects))
 
-    def _joined(self, ready: Callable[[], object]) -> None:
+    def _joined(self, ready: Callable[[], object], *, is_subject: bool = False) -> None:
         with self._counting:
             self._missing -= 1
-            is_last = not self._missing
-        if is_last:
+            missing = self._missing
+        if not missing:
             ready()
+        elif missing == 1 and is_subject:
+            self._have_joined.set()
 
     # ------------------------------------------------------------------------------------------ from the channel
 

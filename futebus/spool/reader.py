@@ -184,14 +184,14 @@ class Spool:
             if len(last):
                 self._last = last
                 return last[-1]
-        raise NotASpool(f"{self.path} has no segments")
+        raise NotASpool(f"{self.path} has no segments yet: who made it has not begun, or could not")
 
     @property
     def begin(self) -> int:
         """The offset of the first line that there still is (of the next line if there is none)."""
         firsts = segment_firsts(self.path)
         if not firsts:
-            raise NotASpool(f"{self.path} has no segments")
+            raise NotASpool(f"{self.path} has no segments yet: who made it has not begun, or could not")
         return firsts[0]
 
     @property
@@ -233,7 +233,7 @@ class Spool:
         """
         firsts = segment_firsts(self.path)
         if not firsts:
-            raise NotASpool(f"{self.path} has no segments")
+            raise NotASpool(f"{self.path} has no segments yet: who made it has not begun, or could not")
         segment = self._segment(firsts[max(bisect.bisect_left(firsts, offset) - 1, 0)])
         if not len(segment) or segment[-1].line < offset:
             segment.refresh()

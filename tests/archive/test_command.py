@@ -361,6 +361,7 @@ def test_what_cannot_be_done(
     assert failure(["--once", *external], capsys) == f"there is no spool in {spools}"
     said = failure(["--once", "--pattern", "B_.*", *external], capsys)
     assert said == f"there is no spool of a channel that matches 'B_.*' in {spools}"
+    assert not Path(root).exists(), "who cannot begin leaves nothing"
     with pytest.raises(SystemExit):
         archive.main(["--stats", str(place / "B_stats"), str(bus / "B_log"), root])
     assert f"--stats wants a channel, and no bus is mounted on {place}" in capsys.readouterr().err

@@ -89,7 +89,7 @@ def test_what_fstab_carries_for_others_is_left_out(option: str) -> None:
         "max_queue", "max_queue=", "max_queue=-1", "max_queue=1.5", "max_queue=1T", "max_queue=0", "max_queue=99999999999",
         "max_queue=٣", "bulk=1", "mode=8", "mode=17777", "mode=", "uid=-1", "uid=nobody-of-this-name", "gid=4294967295", ",",
         "user=nobody-of-this-name", "user=", "user=-1",
-        "fsname", "fsname=é", "context=a\nb", r"context=a\,allow_other", r"fscontext=\,",
+        "max_queue=1KB", "max_clients=9b", "fsname", "fsname=é", "context=a\nb", r"context=a\,allow_other", r"fscontext=\,",
         "remount", "remount,rw,noatime", "frob", "ro", "no_interrupt", "clone_fd", "max_read=4096", "MAX_QUEUE=1",
     ],
 )  # fmt: skip

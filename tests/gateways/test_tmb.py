@@ -172,10 +172,11 @@ def test_who_has_said_all_may_go_on_listening(bus: Mount, start: Start) -> None:
 def test_it_takes_the_first_free_port_that_it_is_known_for(bus: Mount, start: Start) -> None:
     one = Gateway(start, bus / "B_x", listen=None)
     two = Gateway(start, bus / "B_x", listen="127.0.0.1")
-    other = Gateway(start, bus / "B_x", listen=f":{one.port}", is_ready=False)
+    other = Gateway(start, bus / "B_other", listen=f":{one.port}", is_ready=False)
     assert 4711 <= one.port < two.port <= 4720
     assert other.process.wait() == 1
     assert other.words == f"futebus-tmb: cannot listen on 127.0.0.1, port {one.port}: Address already in use\n"
+    assert not (bus / "B_other").exists(), "who cannot serve a channel does not make it"
     one.end(signal.SIGINT)
 
 

@@ -323,9 +323,10 @@ def test_signals_remove_the_socket(bus: Mount, place: Path, start: Start) -> Non
 def test_a_dead_socket_is_replaced_and_nothing_else(bus: Mount, place: Path, start: Start) -> None:
     path = sock(place, "x.signal")
     dead = expose(start, place, bus.touch("B_x"), "x.signal")
-    again = Program(start, place, "expose", bus / "B_x", "x.signal")
+    again = Program(start, place, "expose", bus / "B_other", "x.signal")
     again.ended(1)
     assert "somebody listens there already" in again.words
+    assert not (bus / "B_other").exists(), "who cannot expose a channel does not make it"
     dead.process.kill()
     dead.process.wait()
     assert path.exists()

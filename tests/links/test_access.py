@@ -222,6 +222,7 @@ def test_where_tls_is_wanted_nothing_is_said_in_the_clear(bus: Mount, guarded: S
 )  # fmt: skip
 def test_what_cannot_be(bus: Mount, words: list[str], complaint: str) -> None:
     assert complaint in refused(bus, *words)
+    assert not list(bus.path.glob("B_*")), "who cannot link a channel does not make it"
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ class Server:
     def __init__(self, path: Path, life: Life, limits: Limits, *, mode: int | None = None, waits: bool = False) -> None:
         self.life = life
         self.limits = limits
+        self._waits = waits
         self.sorter = Sorter()
         self._channel = Channel(
             path, life, self._hand_over, lambda: bool(self._listeners), self._count_lost, mode=mode, waits=waits
@@ -139,12 +140,14 @@ class Server:
             ClientError: the channel cannot be had, or has gone.
         """
         self._make_room(handshakes=HANDSHAKES if tls else 0)
+        # Before the channel, which is made by opening it. With a bus that is waited for, nobody listens until it is there.
+        listeners = None if self._waits else await _listeners(host, ports)
         async with apart(self.life, self._channel.path.parent) as self._apart, trio.open_nursery() as nursery:
             opened = trio.Event()
             nursery.start_soon(self._apart.there.run, self._channel.run, lambda: self._sides.home.post(opened.set))
             await opened.wait()
             nursery.start_soon(self.sorter.run)
-            listeners = await _listeners(host, ports)
+            listeners = listeners or await _listeners(host, ports)
             served = [trio.SSLListener(each, tls, https_compatible=True) if tls else each for each in listeners]
             where = ", ".join(dict.fromkeys(_address(each.socket.getsockname()) for each in listeners))
             self.life.ready(f"{self._channel.path} is served on {where}{' by TLS' if tls else ''}")

@@ -72,6 +72,8 @@ async def expose(life: Life, what: Exposing) -> None:
     # Of an S channel, this one is a slave that says nothing, and learns when there is no service any more.
     reader = subscribe(what.channel, bytes, wait=wait, again=what.waits, say=say)
     try:
+        if not what.waits:  # else who connects would wait for the bus, and not be told that nobody listens
+            await place.open()  # before the channel, which is made by that, though nobody exposes it then
         async with (
             apart(life, what.channel.parent) as sides,
             Far(sides.there, reader) as channel,
@@ -85,7 +87,8 @@ async def expose(life: Life, what: Exposing) -> None:
             else:
                 telling = Telling(Far(sides.there, publisher(what.channel)), keeps_value=kind is Kind.PROPERTY, value=what.value)
                 handle = telling.handle
-            await place.open()
+            if what.waits:
+                await place.open()
             serving = Serving(
                 place,
                 handle,

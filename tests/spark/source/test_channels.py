@@ -292,7 +292,7 @@ def test_spools_that_cannot_be_read_are_left_out(place: Path, drive: Drive, caps
     assert sorted(words) == sorted(
         [
             f"futebus: {spools / 'B_bad' / 'spool.json'} is damaged; it is left out",
-            f"futebus: {spools / 'B_begun'} has no segments; it is left out",
+            f"futebus: {spools / 'B_begun'} has no segments yet: who made it has not begun, or could not; it is left out",
             rf"futebus: {spools}/B_\xff: its name is no UTF-8, and Spark has no other text; it is left out",
         ]
     )
