@@ -65,12 +65,16 @@ class Driver(LinuxDriver):
         if self.is_ready_to_stop:
             super()._sigtstp_application()
         else:
-            self._app.call_later(self._app.run_action, "stop")
+            self._loop.call_soon_threadsafe(self._app.call_later, self._app.run_action, "stop")
 
     def _sigcont_application(self, *_: int | FrameType | None) -> None:
         if self._must_signal_resume:
             super()._sigcont_application()
-            return
+        else:
+            # Not here: a handler comes in the middle of anything, and what writes to the terminal has locks.
+            self._loop.call_soon_threadsafe(self._go_on)
+
+    def _go_on(self) -> None:
         # Somebody may have used the terminal meanwhile. Who goes on in the background is stopped here, as he should be.
         with contextlib.suppress(termios.error):
             if self._special:
