@@ -151,6 +151,7 @@ class Top(App[None]):
         driver.is_ready_to_stop = False
         for screen in tails:
             screen.begin()
+            screen.redraw()  # what it says of the tail that has ended would be shown for a moment
 
 
 def run(sights: Sights, interval: float) -> bool:

@@ -202,7 +202,10 @@ class Terminal:
         return re.sub(r"\x1b\[[0-9;?<>=$]*[a-zA-Z]|\x1b[^\[]", "", text)
 
     def wait_for(self, words: str) -> None:
-        until(lambda: words in self.text or self.process.poll() is not None, f"it shows {words!r}, and not {self.text[-2000:]!r}")
+        try:
+            until(lambda: words in self.text or self.process.poll() is not None, f"it shows {words!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}, and not {self.text[-2000:]!r}") from None
         assert words in self.text, (self.process.poll(), self.text[-2000:], self.errors())
 
     def errors(self) -> bytes:
