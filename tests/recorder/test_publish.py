@@ -276,7 +276,7 @@ def test_a_stream_that_has_nothing_any_more(bus: Mount, recording: Recording, ke
     """What it had is not published again: who wanted it has had it."""
     recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
     (bus / "U_x").write_bytes(numbered(0, 10))
-    wait_for_line(keeping.url, "lines", 10)
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 10, "it knows that the stream has them")
 
     async def work(stream: Stream) -> None:
         if is_anew:
