@@ -286,7 +286,8 @@ def test_a_stream_that_has_nothing_any_more(bus: Mount, recording: Recording, ke
 
     ask(keeping.url, work)
     (bus / "U_x").write_bytes(numbered(10, 20))
-    wait_for_line(keeping.url, "lines", 20)
+    # The server is not asked: one of 2.9.10 dies of who asks for a message of a stream that is just being made.
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 20, "the stream has them")
     recorder.end()
     assert b"".join(message.data for message in messages(keeping.url)) == numbered(10, 20)
     assert ("is another stream than before: what that one had, up to line 10, is not in it" in recorder.words) == is_anew
