@@ -343,6 +343,7 @@ def test_from_writers_on_two_buses_to_a_master_on_a_third(
         (["--deliver", "nats://h/S", "--consumer", "a.b", "B_x"], 2, "argument --consumer: letters, digits, - and _, and"),
         (["--state", "x", "B_x", "nats://h/x"], 2, "--state is for --deliver only"),
         (["--stream-replicas", "3", "B_x", "nats://h/x"], 2, "--stream-replicas is for --deliver only"),
+        (["--deliver", "nats://h/S/x.>", "--stream-subjects", "x.*", "B_x"], 2, "--stream-subjects x.* does not include x.>"),
         (["B_x"], 2, "the following arguments are required: URL"),
         (["--deliver", "nats://h/S", "--state", "/proc/none", "B_x"], 1, "/proc/none"),
     ],
