@@ -167,8 +167,12 @@ class Publisher:
 
     def _flush(self) -> None:
         self._flushed = time.monotonic()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, SpoolError):
             self._note.flush()
+
+    def _flush_in_time(self) -> None:
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self._flush()
 
     # ------------------------------------------------------------------------------------------ where to go on
 
@@ -234,8 +238,7 @@ class Publisher:
                 self._well()
                 if self.is_finishing.is_set():
                     return
-                if time.monotonic() - self._flushed > FLUSH_SECONDS:
-                    self._flush()
+                self._flush_in_time()
                 await asyncio.wait([closed], timeout=pause)
                 if closed.done():
                     raise Away(f"{stream.connection.server.shown}: {stream.connection.why}")
@@ -258,6 +261,7 @@ class Publisher:
                 behind = await stream.connection.while_open(work)
                 self._note.keep(next=run.next, sequence=behind)
                 self._well()
+                self._flush_in_time()
         finally:
             await asyncio.wait([reading])  # the spool is for one thread at a time
         self._note.keep(next=end)  # damaged lines may be the last
@@ -347,6 +351,6 @@ async def _live(path: Path, target: Target, control: int, told: int, say: Say, c
             return REFUSED
         finally:
             work.cancel()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, SpoolError):
                 note.flush()
         return DONE
