@@ -179,7 +179,7 @@ def _deliver(given: dict[str, Any], path: Path, servers: Any, access: Any, voice
     consumer = given.get("consumer", _consumer_name(host, path))
     place = absolute(COMMAND, given.get("state") or _state()) / f"{address.stream}.{consumer}"
     try:
-        progress = Progress(place)
+        progress = Progress(place, address.subject)
     except NatsError as error:
         return fail(COMMAND, str(error))
     except OSError as error:
