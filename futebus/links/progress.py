@@ -100,6 +100,8 @@ class Progress:
         if self.reached.spool:
             self.lines[self.reached.spool] = max(self.reached.line, self.lines.get(self.reached.spool, 0))
         is_new = not self._slots.content
+        if self._lines_slots.content is None:
+            self._lines_slots.keep(b"{}")  # from now on, nothing is damage
         if is_new or self.reached.subjects != subjects:
             self.note(subjects=subjects)
             self.flush()
