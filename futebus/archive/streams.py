@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
-from ..nats.fetching import Reader
+from ..nats.reader import Reader
 from ..spark.remote import Place
 from .archive import Archive, Position
 from .compaction import SCHEMA, Compaction

@@ -12,7 +12,7 @@ from typing import Any
 
 import futebus
 from futebus.commands.arguments import OK, Parser, absolute, checked, fail, missing, open_standard, permissions
-from futebus.commands.servers import STREAM, add_access, add_stream, gathered, wanted
+from futebus.commands.servers import STREAM, add_access, add_stream, check_stream, gathered, wanted
 from futebus.host.signals import Endings
 
 DESCRIPTION = """\
@@ -131,6 +131,7 @@ def _check(command: Parser, given: dict[str, Any]) -> None:
             command.error(f"--deliver has a channel alone, and not {given['urls'][0]!r} too")
         if letter not in ("U", "B"):
             command.error(f"{channel}: a U or B channel, please: {OTHERS.get(letter, 'its name begins with U or B')}")
+        check_stream(command, given, given["deliver"].subject)
         return
     if wrong := sorted(set(given) & {"state", "consumer", *STREAM}):
         command.error(f"--{wrong[0].replace('_', '-')} is for --deliver only")
@@ -178,7 +179,7 @@ def _deliver(given: dict[str, Any], path: Path, servers: Any, access: Any, voice
     consumer = given.get("consumer", _consumer_name(host, path))
     place = absolute(COMMAND, given.get("state") or _state()) / f"{address.stream}.{consumer}"
     try:
-        progress = Progress(place)
+        progress = Progress(place, address.subject)
     except NatsError as error:
         return fail(COMMAND, str(error))
     except OSError as error:

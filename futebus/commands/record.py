@@ -14,7 +14,7 @@ from typing import Any
 
 import futebus
 from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing, permissions
-from futebus.commands.servers import ACCESS, STREAM, add_access, add_stream, gathered, wanted
+from futebus.commands.servers import ACCESS, STREAM, add_access, add_stream, check_stream, gathered, wanted
 from futebus.core.kinds import has_master
 from futebus.core.quantities import UNITS, seconds, size
 from futebus.core.text import printable
@@ -161,6 +161,8 @@ def main(arguments: list[str] | None = None) -> int:
             given["end"] = _place(given["end"]) if shows else _stream(given["end"])
         except ValueError as error:
             command.error(f"argument --to: {error}")
+        if not shows:
+            check_stream(command, given, given["end"].subject)
     elif wrong := sorted(set(given) & {*ACCESS, *STREAM}):
         command.error(f"{_option(wrong[0])} is of use with --to only")
 

@@ -57,6 +57,21 @@ def _filter(text: str) -> str:
     return read_subject(text, is_filter=True)
 
 
+def check_stream(parser: Parser, given: dict[str, Any], subject: str | None) -> None:
+    """Sees that a stream that is made listens to a subject. Ends the program if it would not.
+
+    Args:
+        parser: of the command.
+        given: the options.
+        subject: it must be listened to; None: none must.
+    """
+    from ..nats.address import is_within
+
+    listens = given.get("stream_subjects")
+    if listens is not None and subject is not None and not is_within(subject, [listens]):
+        parser.error(f"--stream-subjects {listens} does not include {subject}")
+
+
 def gathered(given: dict[str, Any]) -> "tuple[tuple[Server, ...], Access]":
     """What the options, the environment and a context say: servers for addresses without one, and access. Files are looked at.
 

@@ -2,7 +2,10 @@
 
 The one rule: there is always a whole one. The file is mapped into memory and shared, so what was stored is in it even if the very
 next instruction is never reached; and it is stored into one of two slots in turn, with a count and a checksum, so that the one
-before is there if a kill or a loss of power has torn it.
+before is there if a kill has torn it.
+
+A loss of power may tear both of these: the system brings pages to the disk when it likes, and each by itself. So what is flushed
+goes into two more slots in turn, and into one only when the other is on the disk.
 """
 
 import mmap
@@ -12,6 +15,11 @@ import zlib
 
 SLOT = 4 * mmap.PAGESIZE
 """Bytes of a slot. Each has pages of its own: a page is what is written to the disk at once, and may be torn."""
+
+_KEPT, _FLUSHED = (0, SLOT), (2 * SLOT, 3 * SLOT)
+"""Where the slots are in which something is kept, and those in which it is brought to the disk."""
+
+_SIZE = 4 * SLOT
 
 _HEAD = struct.Struct("<8sQII")
 _MAGIC = b"futebus2"
@@ -32,10 +40,19 @@ class Slots:
 
     def __init__(self, file: int) -> None:
         # Not just a longer file: to store into a map for which the disk has no place is deadly.
-        os.posix_fallocate(file, 0, 2 * SLOT)
-        self._map = mmap.mmap(file, 2 * SLOT)
-        self._count, self.content = _newest(self._map)
+        os.posix_fallocate(file, 0, _SIZE)
+        self._map = mmap.mmap(file, _SIZE)
+        self._count, self.content = _newest(self._map, (*_KEPT, *_FLUSHED))
         """What is kept; `content` is None if there is nothing, or nothing that is whole."""
+        counts = [_newest(self._map, (start,))[0] for start in _FLUSHED]
+        self._next = counts.index(min(counts))
+        """Into which of the slots for the disk it is flushed next."""
+        self._is_known = False
+        """Whether the other one is on the disk: a process may have been killed before it was."""
+        self._flushed = 0
+        """The count of what was flushed last."""
+        if self.content is not None and not any(counts):
+            self.flush()  # versions before this one had two slots
 
     @property
     def is_damaged(self) -> bool:
@@ -51,14 +68,28 @@ class Slots:
         if len(content) > MOST:
             raise ValueError(f"{len(content)} bytes are more than {MOST}")
         count = self._count + 1
-        start = (count & 1) * SLOT
-        head = _HEAD.pack(_MAGIC, count, len(content), zlib.crc32(content, count & 0xFFFFFFFF))
-        self._map[start : start + _HEAD.size + len(content)] = head + content
+        self._store(_KEPT[count & 1], count, content)
         self._count, self.content = count, content
 
+    def _store(self, start: int, count: int, content: bytes) -> None:
+        head = _HEAD.pack(_MAGIC, count, len(content), zlib.crc32(content, count & 0xFFFFFFFF))
+        self._map[start : start + _HEAD.size + len(content)] = head + content
+
     def flush(self) -> None:
-        """Has it on the disk: when this returns, it survives a loss of power."""
-        self._map.flush()
+        """Has it on the disk: when this returns, it survives a loss of power, and something survives one before.
+
+        Raises:
+            OSError: the disk does not take it. What was flushed before is there.
+        """
+        if not self._is_known:
+            self._map.flush()
+            self._is_known = True
+        if self.content is not None and self._count != self._flushed:
+            start = _FLUSHED[self._next]
+            self._store(start, self._count, self.content)
+            self._map.flush(start, SLOT)
+            self._next ^= 1
+            self._flushed = self._count
 
     def close(self) -> None:
         """Lets go of the file."""
@@ -71,13 +102,13 @@ def look(file: int) -> bytes | None:
     Args:
         file: its descriptor, to read.
     """
-    return _newest(os.pread(file, 2 * SLOT, 0))[1]
+    return _newest(os.pread(file, _SIZE, 0), (*_KEPT, *_FLUSHED))[1]
 
 
-def _newest(data: "bytes | mmap.mmap") -> tuple[int, bytes | None]:
-    """The newest of two slots that is whole, with its count; (0, None) if none is."""
+def _newest(data: "bytes | mmap.mmap", starts: tuple[int, ...]) -> tuple[int, bytes | None]:
+    """The newest of some slots that is whole, with its count; (0, None) if none is."""
     best: tuple[int, bytes | None] = (0, None)
-    for start in (0, SLOT):
+    for start in starts:
         head = data[start : start + _HEAD.size]
         if len(head) < _HEAD.size:
             continue

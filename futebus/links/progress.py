@@ -52,6 +52,8 @@ class Reached(NamedTuple):
     """When the server got the last message that has been written, in nanoseconds; 0 if that is not known."""
     moment: int = 0
     """When it got the one that is being written."""
+    subjects: str = ""
+    """Of which subjects messages are written, perhaps with wildcards; "" if a version has begun it that did not note that."""
 
 
 class Progress:
@@ -59,42 +61,64 @@ class Progress:
 
     Args:
         directory: it is made if it is not there, for its owner alone.
+        subject: of which messages, perhaps with wildcards; None: of all. When some have been written, it cannot be another one:
+            a number says how far one has come among those of this one alone.
 
     Raises:
-        NatsError: somebody else has it, or it is damaged.
+        NatsError: somebody else has it, or it is of another subject, or damaged.
         OSError: it cannot be used.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, subject: str | None = None) -> None:
         self.directory = directory
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = self._open("reached")
+        self._held = contextlib.ExitStack()
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._begin(subject or ">")
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, subjects: str) -> None:
+        file, lines_file = self._open("reached"), self._open("lines")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._file)
-            raise NatsError(f"{directory} is in use: another process delivers to this channel") from None
-        self._slots = Slots(self._file)
-        self._lines_file = self._open("lines")
-        self._lines_slots = Slots(self._lines_file)
+            raise NatsError(f"{self.directory} is in use: another process delivers to this channel") from None
+        self._slots, self._lines_slots = self._map(file), self._map(lines_file)
         if self._slots.is_damaged or self._lines_slots.is_damaged:
-            raise NatsError(f"{directory} is damaged: without it, nobody can tell what has been delivered")
+            raise NatsError(f"{self.directory} is damaged: without it, nobody can tell what has been delivered")
         self.owner, self.reached = self._read()
         """Who delivers, by a name of its own; how far."""
-        self.is_new = not self._slots.content
+        if self.reached.created and self.reached.subjects not in ("", subjects):
+            raise NatsError(
+                f"{self.directory} is of {self.reached.subjects}, and not of {subjects}: lines would be left out, or come twice;"
+                " --consumer names another one, which begins with the first message"
+            )
         self.lines: dict[str, int] = json.loads(self._lines_slots.content or b"{}")
         """Of spools, see `source_of`: the number of the next line."""
         if self.reached.spool:
             self.lines[self.reached.spool] = max(self.reached.line, self.lines.get(self.reached.spool, 0))
-        if self.is_new:
-            self.note()
+        is_new = not self._slots.content
+        if self._lines_slots.content is None:
+            self._lines_slots.keep(b"{}")  # from now on, nothing is damage
+        if is_new or self.reached.subjects != subjects:
+            self.note(subjects=subjects)
             self.flush()
-            for path in (directory, directory.parent):
+        if is_new:
+            for path in (self.directory, self.directory.parent):
                 with contextlib.suppress(OSError):
                     sync(path)
 
     def _open(self, name: str) -> int:
-        return os.open(self.directory / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        file = os.open(self.directory / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._held.callback(os.close, file)
+        return file
+
+    def _map(self, file: int) -> Slots:
+        slots = Slots(file)
+        self._held.callback(slots.close)  # it has the lock, too
+        return slots
 
     def _read(self) -> tuple[str, Reached]:
         if not self._slots.content:
@@ -114,6 +138,10 @@ class Progress:
         while len(self.lines) > SPOOLS or len(kept := json.dumps(self.lines).encode()) > MOST:
             del self.lines[next(iter(self.lines))]
         self._lines_slots.keep(kept)
+
+    def close(self) -> None:
+        """Lets go of the directory."""
+        self._held.close()
 
     def flush(self) -> None:
         """Has it on the disk."""

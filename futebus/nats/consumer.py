@@ -59,10 +59,20 @@ class Consumer:
         self._heard = 0.0
 
     async def confirmed(self) -> int:
-        """Up to which message the consumer of that name has been confirmed, whoever it belongs to; 0 if there is none."""
+        """Up to which message the consumer of that name has been confirmed, whoever it belongs to; 0 if there is none.
+
+        Raises:
+            Taken: it is of other subjects, of which nobody can tell here how far they have come.
+        """
         info = await self._look()
         if info is None:
             return 0
+        subjects, wanted = info.config.filter_subject or ">", self._subject or ">"
+        if subjects != wanted:
+            raise Taken(
+                f"{self._stream.shown} has a consumer {self._name} of {subjects}, and not of {wanted}:"
+                " --consumer names another one, which begins with the first message"
+            )
         # One that was just made anew has confirmed nothing yet: where it begins is what its owner had.
         return max(info.ack_floor.stream_seq if info.ack_floor else 0, (info.config.opt_start_seq or 1) - 1)
 

@@ -1,34 +1,26 @@
-"""Messages of a stream from a number on, for who calls and waits: the executors of Spark, and what asks how far there are any.
+"""Messages of a stream from a number on, as one connection brings them.
 
-The one rule: what was given is known by the number of the next message alone. So whatever fails, a connection, a server, what a
-server knows of its reader, it is made anew and goes on there: nothing is given twice, and nothing is left out that is there.
+The one rule: none is left out that is there. Whatever a connection or a server does not bring as it should is an error, and who
+asks goes on from the number of the next message; see reader.py.
 """
 
 import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-from nats.js.errors import NotFoundError
 
-from .access import Access
-from .address import Server
-from .connection import WAITING_BYTES, WAITING_MESSAGES, Servers
+from .connection import WAITING_BYTES, WAITING_MESSAGES
 from .errors import Away
-from .stream import NO_STREAM, State, Stream
+from .stream import Stream
 
-T = TypeVar("T")
-
-PATIENCE = 120.0
-"""Seconds for which one goes on trying: servers are started again, and clusters choose new leaders, in less."""
-
-PAUSES = (0.05, 1.0)
-"""Seconds between two tries, at first and at most: twice as long each time."""
+DETAILS_SECONDS = 120.0
+"""Within which time a server must tell which messages are gone: they may be many."""
 
 ASKED_BYTES = 4 << 20
 """What a server is asked for at once, and so about what waits here: much more than a connection holds on its way."""
@@ -206,40 +198,8 @@ async def next_of(stream: Stream, sequence: int, subject: str | None) -> int | N
         NoStream: there is no such stream.
         Denied, Away: the server does not let us, or does not answer.
     """
-    with stream.sorted():
-        try:
-            return (await stream.jetstream.get_msg(stream.name, sequence, subject or ">", next=True)).seq
-        except NotFoundError as error:
-            if error.err_code == NO_STREAM:
-                raise
-            return None
-
-
-async def time_of(stream: Stream, sequence: int, *, or_later: bool = False) -> str | None:
-    """When the stream got a message, as the server says it: in UTC, to the nanosecond; None if it has none of that number.
-
-    Args:
-        stream: whose.
-        sequence: the number.
-        or_later: if there is none, of the next one.
-
-    Raises:
-        NoStream: there is no such stream.
-        Denied, Away: the server does not let us, or does not answer.
-    """
-    wanted: dict[str, Any] = {"seq": sequence, **({"next_by_subj": ">"} if or_later else {})}
-    with stream.sorted():
-        try:
-            told = await stream.jetstream._api_request(
-                f"{_API}.STREAM.MSG.GET.{stream.name}", json.dumps(wanted).encode(), timeout=PATIENCE
-            )
-        except NotFoundError as error:
-            if error.err_code == NO_STREAM:
-                raise
-            return None
-        # Servers leave out zeros at the end; so that times can be compared as text, they are put back.
-        moment, _, fraction = str(told["message"]["time"]).removesuffix("Z").partition(".")
-        return f"{moment}.{fraction:0<9}Z"
+    found = await stream.following(subject or ">", sequence)
+    return found.sequence if found else None
 
 
 async def removed(stream: Stream) -> list[int]:
@@ -251,150 +211,5 @@ async def removed(stream: Stream) -> list[int]:
     """
     with stream.sorted():
         request = json.dumps({"deleted_details": True}).encode()
-        told = await stream.jetstream._api_request(f"{_API}.STREAM.INFO.{stream.name}", request, timeout=PATIENCE)
+        told = await stream.jetstream._api_request(f"{_API}.STREAM.INFO.{stream.name}", request, timeout=DETAILS_SECONDS)
         return sorted(told["state"].get("deleted") or ())
-
-
-class Reader:
-    """A stream, for who calls and waits. What may pass is waited for.
-
-    Args:
-        servers: that have it.
-        access: what is shown to them.
-        stream: its name.
-        who: what servers call us, where they are watched.
-        patience: seconds for which they may be away.
-        say: is told when they are away, and when one is back.
-    """
-
-    def __init__(
-        self,
-        servers: tuple[Server, ...],
-        access: Access,
-        stream: str,
-        who: str,
-        patience: float = PATIENCE,
-        say: Callable[[str], object] = lambda words: None,
-    ) -> None:
-        self._servers = Servers(servers, access, who)
-        self._name, self._patience, self._say = stream, patience, say
-        self.shown = f"{self._servers.shown}/{stream}"
-        """Where it is, for people."""
-        self._loop = asyncio.new_event_loop()
-        self._stream: Stream | None = None
-        self._pull: Pull | None = None
-        self._removed: list[int] = []
-        self._removed_at = (0, "", 0, 0)
-        self.connections = 0
-        """How many there have been. A server that comes back may have lost what it had."""
-
-    def do(self, work: Callable[[Stream], Coroutine[Any, Any, T]]) -> T:
-        """Does something with the stream, again if it fails for a reason that may pass.
-
-        Raises:
-            Away: it still does when patience is over.
-            NatsError: something that does not pass by itself.
-        """
-        return self._loop.run_until_complete(self._persistently(work))
-
-    async def _persistently(self, work: Callable[[Stream], Coroutine[Any, Any, T]]) -> T:
-        pause, most = PAUSES
-        end, has_said = time.monotonic() + self._patience, False
-        while True:
-            try:
-                if self._stream is None or self._stream.connection.is_closed.is_set():
-                    await self._leave()
-                    self._stream = Stream(await self._servers.connect(), self._name)
-                    self.connections += 1
-                done = await self._stream.connection.while_open(work(self._stream))
-            except Away as error:
-                await self._leave()
-                if time.monotonic() + pause > end:
-                    raise Away(f"{error} (for {self._patience:g} s)") from None
-                if pause == most and not has_said:
-                    self._say(f"{error}; waiting")
-                    has_said = True
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, most)
-            else:
-                if has_said:
-                    self._say(f"{self.shown} is back")
-                return done
-
-    async def _leave(self) -> None:
-        stream, self._stream, self._pull = self._stream, None, None
-        if stream is not None:
-            await stream.connection.close()
-
-    def state(self) -> State:
-        """What the stream is and has."""
-        return self.do(lambda stream: stream.state())
-
-    def removed(self) -> list[int]:
-        """See `removed`. The list may be long: it is asked for when there are others than before."""
-        state = self.state()
-        now = (self.connections, state.created, state.first, state.removed)
-        if now != self._removed_at:
-            # What is gone stays so. So the same are missing if as many are, without those that retention has reached.
-            known = [number for number in self._removed if number > state.first] if now[:2] == self._removed_at[:2] else []
-            self._removed, self._removed_at = known if len(known) == state.removed else self.do(removed), now
-        return self._removed
-
-    def time_of(self, sequence: int, *, or_later: bool = False) -> str | None:
-        """See `time_of`."""
-        return self.do(lambda stream: time_of(stream, sequence, or_later=or_later))
-
-    def messages(self, first: int, end: int, subject: str | None = None, *, headers_only: bool = False) -> Iterator[Fetched]:
-        """The messages from number `first` up to `end` that are there.
-
-        Args:
-            first: where they begin.
-            end: before which number they end.
-            subject: of this subject alone; None: of all.
-            headers_only: without what is in them.
-
-        Raises:
-            NatsError: see `do`.
-        """
-        at = first
-
-        async def some(stream: Stream) -> tuple[list[Fetched], int]:
-            pull = self._pull
-            if pull is None or (pull.stream, pull.next, pull.subject, pull.headers_only) != (stream, at, subject, headers_only):
-                pull = await self._pull_from(stream, at, subject, headers_only)
-            return await pull.some(end), pull.next
-
-        while at < end:
-            found, at = self.do(some)
-            yield from found
-
-    async def _pull_from(self, stream: Stream, first: int, subject: str | None, headers_only: bool) -> Pull:
-        if self._pull is not None:
-            await self._pull.end()
-        self._pull = None
-        pull = Pull(stream, first, subject, headers_only=headers_only)
-        await pull.begin()
-        self._pull = pull
-        return pull
-
-    def wait_for(self, sequence: int, seconds: float, subject: str | None = None) -> bool:
-        """Waits until there is a message of this number or a later one, for some time. Returns whether there is one."""
-        end = time.monotonic() + seconds
-
-        async def wait(stream: Stream) -> bool:
-            pull = self._pull
-            if pull is None or (pull.stream, pull.next, pull.subject, pull.headers_only) != (stream, sequence, subject, True):
-                pull = await self._pull_from(stream, sequence, subject, True)
-            return await pull.is_there(max(end - time.monotonic(), 0.001))
-
-        has_come = self.do(wait)
-        if has_come and self._pull is not None:
-            self._loop.run_until_complete(self._pull.end())
-            self._pull = None
-        return has_come
-
-    def close(self) -> None:
-        """Leaves the server."""
-        if not self._loop.is_closed():
-            self._loop.run_until_complete(self._leave())
-            self._loop.close()

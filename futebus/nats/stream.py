@@ -24,6 +24,7 @@ import nats.errors
 from nats.js.api import RawStreamMsg, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, NotFoundError, ServiceUnavailableError
 
+from .address import is_within
 from .connection import PATIENCE, Connection
 from .errors import Away, Denied, NatsError
 
@@ -247,7 +248,7 @@ class Stream:
             except NoStreamResponseError:
                 # Nobody has taken it: no stream listens to that, or the server that led this one has just died.
                 with contextlib.suppress(NoStream):
-                    if _listens((await self.state()).subjects, subject):
+                    if is_within(subject, (await self.state()).subjects):
                         raise Away(f"{self.shown}: no server leads it now") from None
                 raise
             if done.duplicate:
@@ -288,18 +289,6 @@ class Stream:
 def _short(name: str) -> str:
     """A name of a subject's length as a few letters: servers keep names in memory for two minutes."""
     return hashlib.sha256(name.encode()).hexdigest()[:32]
-
-
-def _listens(subjects: tuple[str, ...], subject: str) -> bool:
-    """Whether a stream that listens to `subjects`, with wildcards, gets what is said on `subject`."""
-    words = subject.split(".")
-    for pattern in subjects:
-        wanted = pattern.split(".")
-        is_open = wanted[-1] == ">" and len(words) >= len(wanted)
-        wanted = wanted[:-1] if is_open else wanted
-        if (is_open or len(words) == len(wanted)) and all(one in ("*", word) for one, word in zip(wanted, words, strict=False)):
-            return True
-    return False
 
 
 def _state(info: StreamInfo) -> State:

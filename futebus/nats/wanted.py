@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
 
         Raises:
             NoStream: it is missing, and nobody has said what it would listen to.
-            Unfit: it is not as it must be.
+            Unfit: it is not as it must be, or would not be if it were made.
             Refused: the server does not make it.
             Denied, Away: it does not let us, or does not answer.
         """
@@ -45,6 +45,9 @@ class Wanted(NamedTuple):
             listens = self.listens or self.subject
             if listens is None:
                 raise
+            if self.subject is not None and not is_within(self.subject, [listens]):
+                # Before it is made: what is there is never changed.
+                raise Unfit(f"{stream.shown} is not made: it would listen to {listens}, and not to {self.subject}") from None
             limits: dict[str, Any] = {"num_replicas": self.replicas, "max_bytes": self.max_bytes, "max_age": self.max_age}
             state = await stream.make([listens], **{name: value for name, value in limits.items() if value is not None})
         self._check(stream, state)

@@ -23,15 +23,13 @@ from .channel import Say
 from .ours import Foreign, Ours, owner
 from .outgoing import LineTooLong, Outgoing, outgoing
 from .target import NoteKeeper, Target
+from .troubles import Troubles
 
 RETRY_SECONDS = (0.1, 5.0)
 """How soon, and later how seldom, it is tried again to reach the stream."""
 
 STABLE_SECONDS = 5.0
 """How long it must have gone well so that the next try is made soon."""
-
-SAY_SECONDS = (60.0, 6 * 3600.0)
-"""How soon, and later how seldom, it is said again that lines cannot be published."""
 
 LOOK_SECONDS = (0.005, 0.05)
 """How often it is looked whether there are new lines: soon after some have come, and later."""
@@ -66,9 +64,7 @@ class Publisher:
         self._servers = Servers(target.address.servers, target.access, f"futebus-record {host}:{path}")
         self._has_told = False
         """Whether `joined` was called."""
-        self._is_well = True
-        """Whether it was said last that lines are published."""
-        self._say_next, self._silence = 0.0, SAY_SECONDS[0]
+        self._troubles = Troubles()
         self._began = 0.0
         """When the stream was reached."""
         self._flushed = time.monotonic()
@@ -100,38 +96,42 @@ class Publisher:
         pause, longest = RETRY_SECONDS
         while True:
             connection = None
+            trouble = ""
             self._began = 0.0
             try:
                 connection = await self._servers.connect()
                 stream = Stream(connection, self._target.address.stream)
                 state = await self._target.wanted.have(stream)
                 at, behind = await self._where(stream, state)
-                self._reached(state)
+                self._began = time.monotonic()
+                self._tell_holder(is_there=True)
                 await self._publish(stream, state, at, behind)
                 return
             except Overtaken:
                 pass  # by itself, a moment ago, or by another: the stream is asked
             except UnderWay as error:
                 if pause == longest:  # else it is there in a moment
-                    self._tell(str(error))
+                    trouble = str(error)
             except NatsError as error:
                 if ends_if_refused and not self._has_told and not isinstance(error, Away):
                     raise
-                self._tell(str(error))
+                trouble = str(error)
             except LineTooLong as error:
-                self._tell(
+                trouble = (
                     f"line {error.line} has {error.size} bytes, more than the server takes (max_payload);"
                     " it and those behind it wait for that"
                 )
             except (SpoolError, OSError) as error:
-                self._tell(str(error))
+                trouble = str(error)
             finally:
                 if connection:
                     await connection.close()
+            if trouble:
+                self._tell(trouble)
             self._flush()
             if self._began and time.monotonic() - self._began > STABLE_SECONDS:
                 pause = RETRY_SECONDS[0]
-            if self.is_finishing.is_set() and not self._is_well:
+            if self.is_finishing.is_set() and trouble:
                 return
             await self._pause(pause)
             pause = min(pause * 1.5, longest)
@@ -142,28 +142,18 @@ class Publisher:
 
     # ------------------------------------------------------------------------------------------ what is said
 
-    def _reached(self, state: State) -> None:
-        self._began = time.monotonic()
-        self._note.keep(created=state.created, trouble="")
-        self._tell_holder(is_there=True)
-        if not self._is_well:
-            self._is_well = True
-            self._silence = SAY_SECONDS[0]
-            self._say(f"{self._target.address.shown} is there again; {self._lag()} to be published")
-
     def _tell(self, trouble: str) -> None:
         """Says what keeps lines from being published, now and then."""
-        now = time.monotonic()
-        is_new = self._is_well
-        self._is_well = False
-        if is_new:
-            self._say_next, self._silence = now, SAY_SECONDS[0]
         self._note.keep(trouble=trouble)
-        if now >= self._say_next:
+        if self._troubles.is_due(trouble):
             self._complain(f"{self._subject}: {trouble}; {self._lag()} in the spool are kept for it")
-            self._say_next = now + self._silence
-            self._silence = min(self._silence * 2, SAY_SECONDS[1])
         self._tell_holder(is_there=False)
+
+    def _well(self) -> None:
+        """Is called when the stream has taken what it was given, or nothing is left: to be connected to it says nothing."""
+        self._note.keep(trouble="")
+        if self._troubles.end():
+            self._say(f"{self._target.address.shown} is there again; {self._lag()} to be published")
 
     def _tell_holder(self, *, is_there: bool) -> None:
         if not self._has_told:
@@ -177,8 +167,12 @@ class Publisher:
 
     def _flush(self) -> None:
         self._flushed = time.monotonic()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, SpoolError):
             self._note.flush()
+
+    def _flush_in_time(self) -> None:
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self._flush()
 
     # ------------------------------------------------------------------------------------------ where to go on
 
@@ -241,10 +235,10 @@ class Publisher:
                     at, behind = await self._publish_to(stream, at, end, behind, most)
                     pause = LOOK_SECONDS[0]
                     continue
+                self._well()
                 if self.is_finishing.is_set():
                     return
-                if time.monotonic() - self._flushed > FLUSH_SECONDS:
-                    self._flush()
+                self._flush_in_time()
                 await asyncio.wait([closed], timeout=pause)
                 if closed.done():
                     raise Away(f"{stream.connection.server.shown}: {stream.connection.why}")
@@ -266,6 +260,8 @@ class Publisher:
                 work = stream.publish(self._subject, run.data, runs.headers(where), behind, where.name)
                 behind = await stream.connection.while_open(work)
                 self._note.keep(next=run.next, sequence=behind)
+                self._well()
+                self._flush_in_time()
         finally:
             await asyncio.wait([reading])  # the spool is for one thread at a time
         self._note.keep(next=end)  # damaged lines may be the last
@@ -355,6 +351,6 @@ async def _live(path: Path, target: Target, control: int, told: int, say: Say, c
             return REFUSED
         finally:
             work.cancel()
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, SpoolError):
                 note.flush()
         return DONE

@@ -119,20 +119,32 @@ class NoteKeeper:
     """
 
     def __init__(self, spool: Path, place: tuple[str, str], shown: str) -> None:
-        directory = Directory(spool)
+        self._directory = Directory(spool)
         try:
-            self._file = directory.open(NOTE, creates=True)
-        finally:
-            directory.close()
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._slots = Slots(self._file)
+            self._file, self._slots = self._open()
         except BaseException:
-            os.close(self._file)
+            self._directory.close()
             raise
         before = _decoded(self._slots.content)
         self.note = before if before and (before.stream, before.subject) == place else Note(*place)
         self.note = self.note._replace(shown=shown)
+
+    def _open(self) -> tuple[int, Slots]:
+        file = self._directory.open(NOTE, creates=True)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file, Slots(file)
+        except BaseException:
+            os.close(file)
+            raise
+
+    def _is_there(self) -> bool:
+        """Whether the file still has its name."""
+        try:
+            found = os.stat(NOTE, dir_fd=self._directory.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(self._file))
 
     def keep(self, **changes: str | int) -> None:
         """Keeps the note with changes. It survives the death of this process."""
@@ -142,13 +154,27 @@ class NoteKeeper:
             self._slots.keep(note.encoded())
 
     def flush(self) -> None:
-        """Has it on the disk."""
+        """Has it on the disk, and in the directory: if somebody has removed it, it is made again.
+
+        Raises:
+            OSError: it is not there; this one goes on all the same.
+            SpoolError: the directory is no place for it any more.
+        """
+        if not self._is_there():
+            file, slots = self._open()
+            slots.keep(self.note.encoded())
+            self._close_file()
+            self._file, self._slots = file, slots
         self._slots.flush()
+
+    def _close_file(self) -> None:
+        self._slots.close()
+        os.close(self._file)
 
     def close(self) -> None:
         """Lets the next one write it."""
-        self._slots.close()
-        os.close(self._file)
+        self._close_file()
+        self._directory.close()
 
     def __enter__(self) -> Self:
         return self

@@ -89,6 +89,8 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self.connections = 0
+        """How many there have been."""
         self._goes = threading.Event()
         self._goes.set()
         self._is_cut = False
@@ -111,6 +113,7 @@ class Proxy:
                         server.close()
                         continue
                     self._pairs.append((client, server))
+                    self.connections += 1
                 self._threads.append(threading.Thread(target=self._join, args=(client, server), daemon=True))
                 self._threads[-1].start()
 

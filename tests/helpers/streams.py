@@ -9,7 +9,7 @@ import pytest
 
 from futebus.nats import address, runs
 from futebus.nats.access import Access
-from futebus.nats.fetching import Reader
+from futebus.nats.reader import Reader
 from futebus.nats.stream import Overtaken, State, Stream, UnderWay
 
 NAME = "LINES"

@@ -99,6 +99,16 @@ def test_outsiders_and_filters(bus: Mount, linking: Linking, keeping: Server, co
     ask(keeping.url, work)
     wait_for(reader, b"one\ntwo\nthree\nfour\nfive\n")
     link.end()
+    # What others have said so far is not known to have come, nor not to have.
+    other = deliver(linking, bus / "B_x", f"{keeping.url}/LINES", place, is_ready=False)
+    assert "is of lines.>, and not of >: lines would be left out, or come twice; --consumer names another" in other.fails()
+    taking = (f"{keeping.url}/LINES/lines.d", "--state", place / "elsewhere", "--take-over", bus / "B_x")
+    taken = linking("--deliver", *taking, is_ready=False)
+    assert " of lines.>, and not of lines.d: --consumer names another one" in taken.fails()
+    link = deliver(linking, bus / "B_x", f"{keeping.url}/LINES/lines.>", place)
+    ask(keeping.url, lambda stream: publish(stream, b"six\n", 1, subject="lines.b.c"))
+    wait_for(reader, b"one\ntwo\nthree\nfour\nfive\nsix\n")
+    link.end()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -343,6 +353,7 @@ def test_from_writers_on_two_buses_to_a_master_on_a_third(
         (["--deliver", "nats://h/S", "--consumer", "a.b", "B_x"], 2, "argument --consumer: letters, digits, - and _, and"),
         (["--state", "x", "B_x", "nats://h/x"], 2, "--state is for --deliver only"),
         (["--stream-replicas", "3", "B_x", "nats://h/x"], 2, "--stream-replicas is for --deliver only"),
+        (["--deliver", "nats://h/S/x.>", "--stream-subjects", "x.*", "B_x"], 2, "--stream-subjects x.* does not include x.>"),
         (["B_x"], 2, "the following arguments are required: URL"),
         (["--deliver", "nats://h/S", "--state", "/proc/none", "B_x"], 1, "/proc/none"),
     ],

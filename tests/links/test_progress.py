@@ -1,10 +1,14 @@
 """What a delivery keeps."""
 
 import json
+import re
 from pathlib import Path
 
+import pytest
+
 from futebus.host.slots import look
-from futebus.links.progress import Progress
+from futebus.links.progress import Progress, Reached
+from futebus.nats.errors import NatsError
 
 
 def test_long_names_of_spools_push_out_the_oldest(place: Path) -> None:
@@ -17,3 +21,26 @@ def test_long_names_of_spools_push_out_the_oldest(place: Path) -> None:
     assert len(kept) > 100
     with (place / "state" / "lines").open("rb") as file:
         assert json.loads(look(file.fileno()) or b"") == progress.lines
+
+
+def test_of_which_subjects_it_is(place: Path) -> None:
+    directory = place / "state"
+    Progress(directory, "lines.a").close()
+    progress = Progress(directory, "lines.b")  # nothing has been written
+    progress.note(created="then", sequence=7)
+    progress.close()
+    for other in (None, "lines.>", "lines.a"):
+        with pytest.raises(NatsError, match=rf"/state is of lines.b, and not of {re.escape(other or '>')}: lines would be left"):
+            Progress(directory, other)
+    progress = Progress(directory, "lines.b")
+    assert progress.reached == Reached("then", 7, subjects="lines.b")
+    progress.close()
+
+
+def test_one_that_does_not_know_its_subjects_learns_them(place: Path) -> None:
+    progress = Progress(place / "state", "lines.a")
+    progress.note(created="then", sequence=7, subjects="")
+    progress.close()
+    Progress(place / "state").close()
+    with pytest.raises(NatsError, match=r"is of >, and not of lines\.a"):
+        Progress(place / "state", "lines.a")

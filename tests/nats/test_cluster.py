@@ -6,7 +6,7 @@ import pytest
 
 from futebus.nats import address
 from futebus.nats.access import Access
-from futebus.nats.fetching import Reader
+from futebus.nats.reader import Reader
 
 from ..helpers.clusters import Cluster, cluster
 from ..helpers.streams import NAME, Filled, Filling, filling

@@ -1,64 +1,13 @@
 """Messages of a range, through deaths of servers: each once, in order, and what is gone is left out."""
 
-import asyncio
-from collections.abc import Callable, Iterator
-
-import pytest
-
 from futebus.nats import address
 from futebus.nats.access import Access
-from futebus.nats.errors import Away
-from futebus.nats.fetching import ASKED_BYTES, ASKED_MESSAGES, Reader, removed
-from futebus.nats.stream import NoStream, Stream
+from futebus.nats.fetching import ASKED_BYTES, ASKED_MESSAGES, next_of
+from futebus.nats.reader import Reader
+from futebus.nats.stream import Stream
 
 from ..helpers.nats import Server, Serving
-from ..helpers.waiting import DEADLINE
-
-Reading = Callable[..., Reader]
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
-
-
-@pytest.fixture
-def reading(keeping: Server) -> Iterator[Reading]:
-    """Makes readers of a stream."""
-    made = []
-
-    def read() -> Reader:
-        made.append(Reader(address.read_servers(keeping.url), Access(), "LINES", "a test"))
-        return made[-1]
-
-    yield read
-    for reader in made:
-        reader.close()
-
-
-def fill(reader: Reader, count: int, size: int = 100, subjects: tuple[str, ...] = ("lines.a",)) -> None:
-    """Publishes messages that tell their numbers, on subjects in turn."""
-
-    async def work(stream: Stream) -> None:
-        await stream.make(["lines.>"])
-        asked = [
-            stream.jetstream.publish(
-                subjects[number % len(subjects)], f"{number}\n".encode().rjust(size), DEADLINE, headers={"N": str(number)}
-            )
-            for number in range(count)
-        ]
-        for begin in range(0, count, 100):
-            await asyncio.gather(*asked[begin : begin + 100])
-
-    reader.do(work)
-
-
-def numbers(reader: Reader, *what: object, **how: bool) -> list[int]:
-    """What messages tell, and what was found out of their order."""
-    found = list(reader.messages(*what, **how))  # type: ignore[arg-type]
-    assert [message.sequence for message in found] == sorted({message.sequence for message in found})
-    return [int(message.headers["N"]) for message in found]
+from .readers import Reading, fill, numbers
 
 
 def test_a_range_comes_once_and_in_order(reading: Reading) -> None:
@@ -127,55 +76,8 @@ def test_the_server_is_killed_and_comes_back(keeping: Server, reading: Reading) 
     assert reader.state().last == 5000
 
 
-def test_patience_ends(keeping: Server, reading: Reading) -> None:
-    said: list[str] = []
-    reader = Reader(address.read_servers(keeping.as_user("me:secret")), Access(), "LINES", "a test", 0.5, said.append)
-    with pytest.raises(NoStream, match="there is no such stream"):
-        reader.state()
-    keeping.kill()
-    with pytest.raises(Away, match=r"^nats://127.0.0.1:\d+: Connection refused \(for 0.5 s\)$"):
-        reader.state()
-    reader.close()
-
-
-def test_waiting_for_the_next(reading: Reading) -> None:
-    reader, other = reading(), reading()
-    fill(reader, 3)
-    assert not reader.wait_for(4, 0.01)
-    assert not reader.wait_for(4, 0.01)
-    fill(other, 1)
-    assert reader.wait_for(4, 30)
-    assert numbers(reader, 4, 5) == [0]
-    assert reader.wait_for(2, 30)
-
-
-def test_what_was_removed_is_asked_for_when_it_has_changed(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    async def asking(stream: Stream) -> list[int]:
-        asked.append(stream)
-        return await removed(stream)
-
-    monkeypatch.setattr("futebus.nats.fetching.removed", asking)
+def test_the_next_message_of_a_subject(reading: Reading) -> None:
     reader = reading()
-    fill(reader, 10)
-
-    def told(count: int) -> list[int]:
-        found = [reader.removed() for _ in range(2)]
-        assert (found[0], len(asked)) == (found[1], count)
-        return found[0]
-
-    def delete(number: int) -> None:
-        reader.do(lambda stream: stream.jetstream.delete_msg("LINES", number))
-
-    assert told(0) == []
-    delete(3)
-    delete(5)
-    assert told(1) == [3, 5]
-    reader.do(lambda stream: stream.jetstream.purge_stream("LINES", seq=5))
-    count = len(asked) + bool(reader.state().removed)  # servers differ in whether a gap at the beginning is one
-    assert told(count) == []
-    delete(8)
-    assert told(count + 1) == [8]
-    reader.do(lambda stream: stream.jetstream.purge_stream("LINES", seq=7))
-    assert told(count + 1) == [8]
+    fill(reader, 4, subjects=("lines.a", "lines.b"))
+    assert [reader.do(lambda stream, at=at: next_of(stream, at, None)) for at in (0, 2, 4, 5)] == [1, 2, 4, None]  # type: ignore[misc]
+    assert [reader.do(lambda stream, at=at: next_of(stream, at, "lines.a")) for at in (1, 2, 4)] == [1, 3, None]  # type: ignore[misc]

@@ -5,7 +5,7 @@ from typing import TypeVar
 import pytest
 
 from futebus.nats.errors import Away, Denied
-from futebus.nats.stream import NoStream, Overtaken, Refused, Stream, UnderWay, _listens
+from futebus.nats.stream import NoStream, Overtaken, Refused, Stream, UnderWay
 
 from ..helpers.nats import Server, Serving
 from ..helpers.published import ask
@@ -77,19 +77,3 @@ def test_a_stream_that_is_full_says_so(keeping: Server) -> None:
             await stream.publish("lines", b"y\n", {}, last, "test")
 
     ask(keeping.url, work)
-
-
-@pytest.mark.parametrize(
-    ("subjects", "subject", "is_heard"),
-    [
-        (("lines.>",), "lines.a.b", True),
-        (("lines.>",), "lines", False),
-        (("a", "lines.*"), "lines.a", True),
-        (("lines.*",), "lines.a.b", False),
-        (("*.a",), "lines.a", True),
-        (("lines.a",), "lines.b", False),
-        ((), "lines", False),
-    ],
-)
-def test_what_a_stream_listens_to(subjects: tuple[str, ...], subject: str, is_heard: bool) -> None:
-    assert _listens(subjects, subject) == is_heard

@@ -1,11 +1,12 @@
 """The note of how far the lines of a spool have come."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from futebus.host.slots import MOST
-from futebus.recorder.target import MOST_WORDS, Note, NoteKeeper, read_note
+from futebus.recorder.target import MOST_WORDS, Note, NoteKeeper, kept_from, read_note
 
 
 @pytest.mark.parametrize("text", ["x", "\u00e4", "\U0001f600", '"', "\n", "\udcff", "x\U0001f600"])
@@ -26,3 +27,37 @@ def test_short_texts_stay_as_they_are(tmp_path: Path) -> None:
         keeper.keep(trouble="away")
         kept = keeper.note
     assert read_note(tmp_path) == kept == Note("S", "s", shown="nats://h/S/s", trouble="away")
+
+
+@pytest.mark.parametrize("how", ["removed", "another", "renamed"])
+def test_a_note_that_is_gone_is_made_again(tmp_path: Path, how: str) -> None:
+    note = tmp_path / "published"
+    with NoteKeeper(tmp_path, ("S", "s"), "nats://h/S/s") as keeper:
+        keeper.keep(next=7)
+        keeper.flush()
+        if how == "renamed":
+            note.rename(tmp_path / "other")
+        else:
+            note.unlink()
+        if how == "another":
+            with NoteKeeper(tmp_path, ("S", "s"), "an old copy") as other:
+                other.keep(next=3)
+        assert kept_from(tmp_path, ("S", "s")) == (3 if how == "another" else 0)  # nothing may go
+        keeper.keep(next=8)
+        keeper.flush()
+        assert read_note(tmp_path) == keeper.note
+        keeper.keep(next=9)
+        assert kept_from(tmp_path, ("S", "s")) == 9
+        with pytest.raises(BlockingIOError):
+            NoteKeeper(tmp_path, ("S", "s"), "")
+
+
+def test_a_note_has_no_place_any_more(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with NoteKeeper(spool, ("S", "s"), "nats://h/S/s") as keeper:
+        keeper.keep(next=7)
+        shutil.rmtree(spool)
+        with pytest.raises(OSError, match="No such file"):
+            keeper.flush()
+        keeper.keep(next=8)
+        assert not spool.exists()

@@ -360,6 +360,10 @@ def test_an_old_copy_of_a_spool_is_refused(bus: Mount, recording: Recording, kee
             "argument --stream-replicas: not a number from 1 on",
         ),
         (["--to", "nats://h/S/x", "--stream-subjects", "a b", "U_x", "spool"], "argument --stream-subjects: a subject is words"),
+        (
+            ["--to", "nats://h/S/x.a", "--stream-subjects", "y.>", "U_x", "spool"],
+            "--stream-subjects y.> does not include x.a",
+        ),
         (["--to", "nats://h/S/x", "--creds", "none", "U_x", "spool"], "none: No such file or directory"),
     ],
 )

@@ -12,7 +12,7 @@ from futebus.spool import Spool
 from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.nats import Server, Serving
 from ..helpers.published import ask, lines_in, messages, wait_for_line
-from ..helpers.recorders import RECORD, Recording
+from ..helpers.recorders import RECORD, Recording, kill
 from ..helpers.waiting import until
 from ..spool.test_spool import numbered
 
@@ -114,3 +114,22 @@ def test_who_takes_over_looks_for_its_own(bus: Mount, recording: Recording, keep
     recorder.end()
     data = b"".join(message.data for message in messages(keeping.url))
     assert data == numbered(0, 30) + b"other\n" * 2 + numbered(30, 40)
+
+
+def test_the_note_is_removed_meanwhile(bus: Mount, recording: Recording, keeping: Server) -> None:
+    """It is made again, and nothing is lost, nor comes twice: the stream knows it all."""
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
+    note = recorder.spool / "published"
+    for number in range(2):
+        (bus / "U_x").write_bytes(numbered(20 * number, 20 * number + 10))
+        wait_for_line(keeping.url, "lines", 20 * number + 10)
+        note.unlink()
+        if number:
+            kill(recorder.publisher())
+        else:
+            until(note.exists, "it is there again")
+        (bus / "U_x").write_bytes(numbered(20 * number + 10, 20 * number + 20))
+        wait_for_line(keeping.url, "lines", 20 * number + 20)
+    until(lambda: (found := read_note(recorder.spool)) is not None and found.next == 40, "it says how far that is")
+    recorder.end()
+    assert lines_in(messages(keeping.url)) == numbered(0, 40)

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from ...host.durable import write_all
 from ...nats import runs
 from ...nats.errors import NatsError
-from ...nats.fetching import Reader
+from ...nats.reader import Reader
 from ...nats.stream import Message, Overtaken, Stream, UnderWay
 from ..remote import Place
 from ..telling import say

@@ -18,7 +18,8 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from ...nats import runs
-from ...nats.fetching import Reader, next_of
+from ...nats.fetching import next_of
+from ...nats.reader import Reader
 from ...nats.stream import State
 from ..compat import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from ..options import QueryError, check_schema, plainly

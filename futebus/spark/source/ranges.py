@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from ...nats.errors import NatsError
-from ...nats.fetching import ASKED_BYTES, Fetched, Reader
+from ...nats.fetching import ASKED_BYTES, Fetched
+from ...nats.reader import Reader
 from ...nats.stream import State
 from ..options import LinesRemoved, as_ours
 from ..remote import Place, RemoteOptions

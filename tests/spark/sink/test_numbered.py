@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from futebus.nats import address, runs
 from futebus.nats.access import Access
-from futebus.nats.fetching import Fetched, Reader
+from futebus.nats.fetching import Fetched
+from futebus.nats.reader import Reader
 from futebus.nats.stream import Message
 from futebus.spark.remote import Place
 from futebus.spark.sink.journal import Journal, Record, State

@@ -1,0 +1,46 @@
+"""What keeps lines from being published, and when that is said.
+
+The one rule: who reads the log learns at once what is wrong now, and never gets a line for every try. So each sentence is said
+when it is new, and then more and more seldom, and there are not many sentences that count as new.
+"""
+
+import time
+from collections.abc import Callable
+
+SAY_SECONDS = (60.0, 6 * 3600.0)
+"""How soon, and later how seldom, the same is said again."""
+
+MOST_SENTENCES = 8
+"""How many are known apart until all is well again. The others share their time: somebody may put a number into each."""
+
+
+class Troubles:
+    """Troubles, from the first to the end of all.
+
+    Args:
+        clock: tells the time, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[float, float]] = {}
+        """Sentences: when each is to be said again, and in how many seconds then."""
+        self.is_well = True
+        """Whether there is none."""
+
+    def is_due(self, sentence: str) -> bool:
+        """Notes a trouble. Returns whether it is to be said now."""
+        self.is_well = False
+        now = self._clock()
+        key = sentence if sentence in self._known or len(self._known) < MOST_SENTENCES else ""
+        due, silence = self._known.get(key, (now, SAY_SECONDS[0]))
+        if now < due:
+            return False
+        self._known[key] = now + silence, min(silence * 2, SAY_SECONDS[1])
+        return True
+
+    def end(self) -> bool:
+        """Notes that all is well. Returns whether it was not before."""
+        was_well, self.is_well = self.is_well, True
+        self._known.clear()
+        return not was_well

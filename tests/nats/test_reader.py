@@ -1,0 +1,84 @@
+"""Who calls and waits for a stream: how long, and for what."""
+
+import re
+
+import pytest
+
+from futebus.nats import address
+from futebus.nats.access import Access
+from futebus.nats.errors import Away
+from futebus.nats.fetching import removed
+from futebus.nats.reader import Reader
+from futebus.nats.stream import NoStream, Stream
+
+from ..helpers.nats import Server
+from .readers import Reading, fill, numbers
+
+
+def test_patience_ends(keeping: Server, reading: Reading) -> None:
+    said: list[str] = []
+    reader = Reader(address.read_servers(keeping.as_user("me:secret")), Access(), "LINES", "a test", 0.5, said.append)
+    with pytest.raises(NoStream, match="there is no such stream"):
+        reader.state()
+    keeping.kill()
+    with pytest.raises(Away, match=r"^nats://127.0.0.1:\d+: Connection refused \(for 0.5 s\)$"):
+        reader.state()
+    reader.close()
+
+
+def test_waiting_for_the_next(reading: Reading) -> None:
+    reader, other = reading(), reading()
+    fill(reader, 3)
+    assert not reader.wait_for(4, 0.01)
+    assert not reader.wait_for(4, 0.01)
+    fill(other, 1)
+    assert reader.wait_for(4, 30)
+    assert numbers(reader, 4, 5) == [0]
+    assert reader.wait_for(2, 30)
+
+
+def test_what_was_removed_is_asked_for_when_it_has_changed(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def asking(stream: Stream) -> list[int]:
+        asked.append(stream)
+        return await removed(stream)
+
+    monkeypatch.setattr("futebus.nats.reader.removed", asking)
+    reader = reading()
+    fill(reader, 10)
+
+    def told(count: int) -> list[int]:
+        found = [reader.removed() for _ in range(2)]
+        assert (found[0], len(asked)) == (found[1], count)
+        return found[0]
+
+    def delete(number: int) -> None:
+        reader.do(lambda stream: stream.jetstream.delete_msg("LINES", number))
+
+    assert told(0) == []
+    delete(3)
+    delete(5)
+    assert told(1) == [3, 5]
+    reader.do(lambda stream: stream.jetstream.purge_stream("LINES", seq=5))
+    count = len(asked) + bool(reader.state().removed)  # servers differ in whether a gap at the beginning is one
+    assert told(count) == []
+    delete(8)
+    assert told(count + 1) == [8]
+    reader.do(lambda stream: stream.jetstream.purge_stream("LINES", seq=7))
+    assert told(count + 1) == [8]
+
+
+def test_when_a_message_came(reading: Reading) -> None:
+    """As a server says it, with all nine digits: queries compare the text, and keep it."""
+    reader = reading()
+    fill(reader, 4)
+    reader.do(lambda stream: stream.jetstream.delete_msg("LINES", 2))
+    times = {message.sequence: message.time for message in reader.messages(1, 5)}
+    told = {number: reader.time_of(number) for number in range(1, 6)}
+    assert [number for number, moment in told.items() if moment] == [1, 3, 4]
+    for number, moment in times.items():
+        assert (found := re.fullmatch(r"2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d\.(\d{9})Z", told[number] or ""))
+        assert int(found[1]) == moment % 10**9
+    assert reader.time_of(2, or_later=True) == told[3]
+    assert reader.time_of(5, or_later=True) is None
