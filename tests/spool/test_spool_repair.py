@@ -9,7 +9,10 @@ import pytest
 from futebus.spool import Spool, SpoolWriter
 from futebus.spool.layout import MARK
 
-from .spools import SMALL, killed, last_file, lines_of, numbered, small
+from .spools import SMALL, killed, last_file, lines_of, numbered, path, small
+
+__all__ = ["path"]
+
 
 # ---------------------------------------------------------------------------------------------- after a kill
 
