@@ -16,7 +16,7 @@ from .helpers.mounts import Mount, Mounting, abort, bash, run
 from .helpers.papers import Shell, environment, examples
 from .helpers.programs import Start
 from .helpers.waiting import DEADLINE, until
-from .spool.test_spool import lines_of
+from .spool.spools import lines_of
 
 SLOW = 200.0
 """Seconds that a Spark may take to start on a machine that has much to do."""

@@ -10,21 +10,17 @@ import pytest
 
 from .helpers import watching
 from .helpers.mounts import Mount, Mounting, cut_connection, device_of
+from .helpers.processes import Stat, inside_fuse, links_of, stat_of, waits_for_disk
 from .helpers.programs import Start
 from .helpers.waiting import DEADLINE, until
 from .helpers.watching import (
     PATIENCE,
     PAUSE,
     WATCH,
-    Stat,
     Watch,
     abort_connection,
-    inside_fuse,
     is_connected,
-    links_of,
     relatives,
-    stat_of,
-    waits_for_disk,
 )
 
 QUEUE_BEHIND = "{ (for n in 1 2 3; do echo one; done) & (for n in 1 2 3; do echo two; done) & wait; } >> %s"
@@ -217,10 +213,11 @@ def test_which_stacks_wait_for_a_disk() -> None:
 
 def test_the_watch_never_asks_what_may_wait() -> None:
     """`cmdline`, `maps` and `mem` of a process wait for its memory's lock, which it may hold while it is stuck."""
-    text = (Path(__file__).parent / "helpers" / "watching.py").read_text()
-    code = text.rpartition('"""\n\nimport')[2]
-    for name in ("/cmdline", "/maps", "/mem", "/environ", "/exe", "smaps"):
-        assert name not in code
+    for module in ("processes", "watching"):
+        text = (Path(__file__).parent / "helpers" / f"{module}.py").read_text()
+        code = text.rpartition('"""\n\nimport')[2]
+        for name in ("/cmdline", "/maps", "/mem", "/environ", "/exe", "smaps"):
+            assert name not in code
 
 
 def test_a_mount_that_takes_the_number_of_one_that_has_gone_is_not_aborted(mounting: Mounting) -> None:

@@ -1,5 +1,6 @@
-"""What tests of archives share: lines with times of one's choice, and readers that know nothing of Spark."""
+"""What tests of archives share: the command, lines with times of one's choice, and readers that know nothing of Spark."""
 
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,6 +8,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+
+COMMAND = [sys.executable, "-m", "futebus.commands.archive"]
+QUICK = ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "--master", "local[2]"]
+
+SLOW = 200.0
+"""Seconds that a Spark may take to start on a machine that has much to do."""
 
 PARTITIONS = pa.schema([("channel", pa.string()), ("date", pa.string()), ("hour", pa.string())])
 SCHEMA = "channel STRING, value STRING, offset LONG, timestamp TIMESTAMP, address STRING"

@@ -11,8 +11,8 @@ from ..helpers.nats import Server, Serving, serving
 from ..helpers.programs import Start
 from ..helpers.streams import TIME, Filled, Filling, filling
 from ..helpers.waiting import until
-from .archives import table
-from .test_command import COMMAND, QUICK, SLOW, archived, kill
+from .archives import COMMAND, QUICK, SLOW, table
+from .test_command import archived, kill
 
 __all__ = ["filling", "serving"]
 

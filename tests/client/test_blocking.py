@@ -1,6 +1,5 @@
 """`futebus.client` on a real bus: what it gives, what it refuses and in which words, and that nothing is lost or doubled."""
 
-import contextlib
 import doctest
 import errno
 import itertools
@@ -8,8 +7,7 @@ import os
 import re
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +17,8 @@ import futebus.client as client
 from futebus.client import blocking
 
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.recorders import Remounting
-from ..helpers.waiting import DEADLINE, until
-
-
-def aside(work: Callable[[], object]) -> threading.Thread:
-    """Does something in a thread of its own."""
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
+from ..helpers.waiting import DEADLINE
+from .threads import aside
 
 
 def test_what_the_docstrings_show(bus: Mount) -> None:
@@ -129,6 +120,36 @@ def test_long_messages_and_many(mounting: Mounting) -> None:
         assert [master.read(), master.read()] == [b"fits", b"next"]
 
 
+def test_lines_do_not_overtake_each_other(bus: Mount) -> None:
+    with client.subscribe(bus / "B_x") as log:
+        client.publish(bus / "B_x", "one", "two")
+        assert log.read() == "one"
+        with pytest.raises(ValueError, match="1 messages that have come before are to be read first"):
+            log.read_block()
+        assert log.read() == "two"
+        client.publish(bus / "B_x", "three", "four")
+        assert log.read_block() == b"three\nfour\n"
+        with client.publisher(bus / "B_x") as out:
+            assert out.send_block(b"five\nsix\n") == out.accepted == 2
+        assert log.read_block() == b"five\nsix\n"
+
+
+def test_a_loop_that_closes_its_channel_ends(bus: Mount) -> None:
+    with client.subscribe(bus / "B_x") as log:
+        client.publish(bus / "B_x", "one")
+        for text in log:
+            assert text == "one"
+            log.close()
+
+
+def test_what_is_imported() -> None:
+    code = (
+        "import sys; import futebus.client; "
+        "print({'trio', 'asyncio', 'pyfuse3', 'pyspark', 'futebus.core.bus'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
 # ---------------------------------------------------------------------------------------------- time
 
 
@@ -205,6 +226,13 @@ def test_a_call_without_an_answer(bus: Mount) -> None:
     aside(leave)
     with pytest.raises(client.Ended):
         client.call(bus / "S_x", "anybody?", timeout=60)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e9])
+def test_a_timeout_can_be_as_long_as_one_likes(bus: Mount, timeout: float) -> None:
+    with client.subscribe(bus / "B_x") as log:
+        client.publish(bus / "B_x", "text")
+        assert log.read(timeout=timeout) == "text"
 
 
 # ---------------------------------------------------------------------------------------------- what is refused
@@ -290,121 +318,6 @@ def bus_for_all(mounting: Mounting) -> Mount:
     return mounting("allow_other")
 
 
-# ---------------------------------------------------------------------------------------------- what comes and goes
-
-
-def test_waiting_for_a_master(bus: Mount) -> None:
-    with pytest.raises(client.NoMaster):
-        client.connect(bus / "S_x", wait=0.01)
-    answers: list[str] = []
-    asking = aside(lambda: answers.append(client.call(bus / "S_x", "hello", timeout=60, wait=60)))
-    with client.serve(bus / "S_x") as service:
-        sender, text = service.read()
-        service.answer(sender, text.upper())
-        asking.join(DEADLINE)
-    assert answers == ["HELLO"]
-
-
-def test_a_master_that_waits_for_his_turn(bus: Mount) -> None:
-    first = client.collect(bus / "U_x")
-    turns: list[str] = []
-
-    def second() -> None:
-        with client.collect(bus / "U_x", wait=60) as jobs:
-            turns.append(jobs.read())
-
-    waiting = aside(second)
-    client.publish(bus / "U_x", "one")
-    assert first.read() == "one"
-    first.close()
-    client.publish(bus / "U_x", "two", wait=60)
-    waiting.join(DEADLINE)
-    assert turns == ["two"]
-
-
-def test_a_bus_that_comes_back(bus: Mount, remounting: Remounting) -> None:
-    with (
-        client.collect(bus / "U_x", again=True) as jobs,
-        client.publisher(bus / "U_x", again=True, wait=60) as out,
-        client.subscribe(bus / "B_x") as log,
-    ):
-        out.send("before")
-        assert jobs.read() == "before"
-        again = remounting(bus)
-        with pytest.raises(client.NoBus, match="B_x: the bus is gone"):
-            log.read()
-        reading = Reads(jobs)
-        until(lambda: again.clients("U_x"), "the master is there again")
-        assert out.send("after", "and more") == 2
-        assert [next(reading), next(reading)] == ["after", "and more"]
-        assert (jobs.joins, out.joins) == (2, 2)
-
-
-class Reads:
-    """What somebody reads in a thread, as it comes."""
-
-    def __init__(self, source: Iterator[str] | client.Reader[str]) -> None:
-        self.got: list[str] = []
-        aside(lambda: self.got.extend(source))
-
-    def __next__(self) -> str:
-        until(lambda: self.got, "something is read")
-        return self.got.pop(0)
-
-
-def test_answers_for_clients_of_a_bus_that_has_gone_reach_nobody(bus: Mount, remounting: Remounting) -> None:
-    """IDs begin with 1 on each channel: the next client may have the number of one before."""
-    with client.serve(bus / "S_x", again=True) as service:
-        first = client.connect(bus / "S_x")
-        first.send("one", "two")
-        sender, text = service.read()
-        assert text == "one"
-        remounting(bus)
-        first.close()
-        asked: list[str] = []
-        asking = aside(lambda: asked.append(client.call(bus / "S_x", "three", timeout=120, wait=120)))
-        assert not service.answer(sender, "secret")
-        assert service.read() == (sender, "two")
-        assert not service.answer(sender, "secret, too")
-        sender, text = service.read()
-        assert text == "three"
-        service.answer(sender, "four")
-        asking.join(DEADLINE)
-        assert asked == ["four"]
-
-
-def test_who_gives_up_waiting_for_a_bus_can_wait_again(bus: Mount, remounting: Remounting) -> None:
-    with client.subscribe(bus / "B_x", again=True) as log, client.publisher(bus / "B_x", again=True) as out:
-        bus.unmount()
-        for _ in range(3):
-            with pytest.raises(client.TimedOut):
-                log.read(timeout=0.01)
-            with pytest.raises((client.TimedOut, client.NoBus)):
-                out.send("nobody", timeout=0.01)
-        remounting(bus)
-        reading = Reads(log)
-
-        def is_heard() -> bool:
-            out.send("text", timeout=60)
-            return bool(reading.got)
-
-        until(is_heard, "it is heard")
-
-
-def test_lines_do_not_overtake_each_other(bus: Mount) -> None:
-    with client.subscribe(bus / "B_x") as log:
-        client.publish(bus / "B_x", "one", "two")
-        assert log.read() == "one"
-        with pytest.raises(ValueError, match="1 messages that have come before are to be read first"):
-            log.read_block()
-        assert log.read() == "two"
-        client.publish(bus / "B_x", "three", "four")
-        assert log.read_block() == b"three\nfour\n"
-        with client.publisher(bus / "B_x") as out:
-            assert out.send_block(b"five\nsix\n") == out.accepted == 2
-        assert log.read_block() == b"five\nsix\n"
-
-
 @pytest.mark.parametrize("wrong", [5, None, ["text"]])
 def test_what_is_no_message_is_not_sent(bus: Mount, wrong: Any) -> None:
     with pytest.raises(TypeError, match="a message is str or bytes, and not"):
@@ -420,142 +333,6 @@ def test_a_client_that_is_no_number_is_not_sent_to(bus: Mount, wrong: Any) -> No
         service.answer(wrong, "hi")
 
 
-def test_a_channel_that_is_closed_while_it_waits_stays_closed(bus: Mount) -> None:
-    master = client.collect(bus / "U_x")
-    slave = client.subscribe(bus / "U_x", again=True)
-    ended: list[str] = []
-
-    def read() -> None:
-        try:
-            slave.read()
-        except ValueError as error:
-            ended.append(str(error))
-
-    reading = aside(read)
-    master.close()
-    until(lambda: not slave.is_open, "it has noticed")
-    # While that thread waits for a master, nobody else waits longer than he said.
-    with pytest.raises(client.TimedOut):
-        slave.read(timeout=0.05)
-    slave.close()
-    with client.collect(bus / "U_x"):
-        reading.join(DEADLINE)
-        assert ended == [f"{bus / 'U_x'} is not open"]
-        assert not slave.is_open
-        assert len(bus.clients("U_x")) == 1
-
-
-def test_who_is_in_a_hurry_leaves_nobody_else_in_one(bus: Mount) -> None:
-    master = client.collect(bus / "U_x")
-    with client.connect(bus / "U_x", again=True) as slave:
-
-        def read() -> None:
-            with contextlib.suppress(ValueError):  # at the end it is closed
-                slave.read()
-
-        aside(read)
-        master.close()
-        until(lambda: not slave.is_open, "it has noticed")
-        with pytest.raises(client.TimedOut):
-            slave.send("x", timeout=0.05)
-        with client.collect(bus / "U_x") as master:
-            until(lambda: slave.is_open, "it is back")
-            slave.send("one", timeout=60)
-            assert master.read() == "one"
-            assert os.get_blocking(slave.fileno())
-
-
-def test_the_rest_of_a_long_message_is_for_nobody_else(mounting: Mounting) -> None:
-    bus = mounting("max_message=8M", "max_queue=1")
-    with client.collect(bus / "U_x", bytes) as master, client.publisher(bus / "U_x", again=True, wait=60) as out:
-        out.send("one")
-        with pytest.raises(client.TimedOut):
-            out.send(b"x" * (3 << 20), timeout=0.05)
-        master.close()
-        with client.collect(bus / "U_x", bytes) as other:
-            assert out.send("two") == 1
-            assert other.read() == b"two"
-
-
-@pytest.mark.parametrize("timeout", [float("inf"), 1e9])
-def test_a_timeout_can_be_as_long_as_one_likes(bus: Mount, timeout: float) -> None:
-    with client.subscribe(bus / "B_x") as log:
-        client.publish(bus / "B_x", "text")
-        assert log.read(timeout=timeout) == "text"
-
-
-def test_a_loop_that_closes_its_channel_ends(bus: Mount) -> None:
-    with client.subscribe(bus / "B_x") as log:
-        client.publish(bus / "B_x", "one")
-        for text in log:
-            assert text == "one"
-            log.close()
-
-
 def test_a_call_of_nothing(bus: Mount) -> None:
     with client.serve(bus / "S_x"), pytest.raises(ValueError, match="a request is a line that is not empty"):
         client.call(bus / "S_x", "")
-
-
-def test_a_read_without_end_that_must_come_back_in_time(bus: Mount) -> None:
-    master = client.collect(bus / "U_x")
-    with client.subscribe(bus / "U_x", again=True) as slave:
-        master.close()
-        with pytest.raises(client.TimedOut, match="has not come back in time"):
-            slave.read(timeout=0.01)
-
-
-def test_what_is_imported() -> None:
-    code = (
-        "import sys; import futebus.client; "
-        "print({'trio', 'asyncio', 'pyfuse3', 'pyspark', 'futebus.core.bus'} & set(sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
-
-
-Call = Callable[[client.Slave[str]], object]
-
-WAITING: dict[str, Call] = {
-    "read": lambda channel: channel.read(),
-    "read with a timeout": lambda channel: channel.read(timeout=10 * DEADLINE),
-    "iterate": lambda channel: list(channel),
-    "send": lambda channel: [channel.send("x" * 1000) for _ in range(1000)],
-    "send with a timeout": lambda channel: [channel.send("x" * 1000, timeout=10 * DEADLINE) for _ in range(1000)],
-}
-
-
-@pytest.mark.parametrize("what", WAITING)
-def test_closing_wakes_who_waits_in_another_thread(mounting: Mounting, what: str) -> None:
-    bus = mounting("max_queue=8")
-    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
-    channel = client.connect(bus / "U_x")
-    found: list[object] = []
-
-    def work() -> None:
-        try:
-            found.append(WAITING[what](channel))
-        except Exception as error:
-            found.append(error)
-
-    def waits() -> bool:
-        if "timeout" in what:  # in poll(2), of which the bus tells nothing
-            return Path(f"/proc/self/task/{thread.native_id}/wchan").read_text().find("poll") >= 0
-        return bool(bus.clients("U_x", waits="write" if "send" in what else "read"))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    until(waits, "it waits")
-    number = channel.fileno()
-    channel.close()
-    thread.join(DEADLINE)
-    assert not thread.is_alive()
-    if what == "iterate":
-        assert found == [[]]
-    else:
-        assert [type(each) for each in found] == [ValueError]
-        assert "is not open" in str(found[0])
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(number)
-    with pytest.raises(ValueError, match="is not open"):
-        channel.read()
-    os.close(master)

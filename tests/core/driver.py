@@ -138,3 +138,8 @@ class Driver:
 
     def shut_down(self) -> None:
         self._keep(self.bus.shut_down(self.tick()))
+
+
+def service(bus: Driver, slaves: int, name: bytes = b"U_x") -> tuple[Client, list[Client]]:
+    master = bus.create(b"." + name)
+    return master, [bus.open(name) for _ in range(slaves)]

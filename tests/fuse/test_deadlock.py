@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from ..helpers.mounts import Mount, Mounting
+from ..helpers.processes import stat_of
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
-from ..helpers.watching import WATCH, stat_of
+from ..helpers.watching import WATCH
 
 SERVICE = """
 import contextlib, os, sys

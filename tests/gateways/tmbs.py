@@ -119,3 +119,7 @@ class Peer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def split(data: bytes) -> list[bytes]:
+    return [line + b"\n" for line in data.split(b"\n")[:-1]]

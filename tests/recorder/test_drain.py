@@ -3,8 +3,7 @@
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,52 +18,10 @@ from ..helpers.mounts import Mount, Mounting
 from ..helpers.programs import Start
 from ..helpers.recorders import Remounting, fill
 from ..helpers.waiting import DEADLINE, until
-from ..spool.test_spool import lines_of, numbered
+from ..spool.spools import lines_of, numbered
+from .drains import Draining, draining
 
-
-class Drained:
-    """A drain that runs in a thread."""
-
-    def __init__(self, channel: Path, spool: Path, *, segment_bytes: int = 1 << 20, **options: Any) -> None:
-        self.words: list[str] = []
-        self.writer = SpoolWriter(spool, channel.name, segment_bytes=segment_bytes, first_segment_bytes=segment_bytes)
-        self.drain = Drain(channel, self.writer, say=self.words.append, **options)
-        self._thread = threading.Thread(target=self.drain.run, daemon=True)
-        self._thread.start()
-
-    def wait_until_joined(self) -> "Drained":
-        until(lambda: self.drain.is_joined, "the drain has joined")
-        return self
-
-    def wait_for_lines(self, count: int) -> None:
-        until(lambda: self.writer.end >= count, f"there are {count} lines")
-
-    def wait_for(self, words: str) -> None:
-        until(lambda: any(words in said for said in self.words), f"it says {words!r}, and not only {self.words}")
-
-    def end(self) -> None:
-        self.drain.stop()
-        self._thread.join(DEADLINE)
-        assert not self._thread.is_alive()
-        self.drain.close()
-        self.writer.close()
-
-
-Draining = Callable[..., Drained]
-
-
-@pytest.fixture
-def draining(place: Path) -> Iterator[Draining]:
-    """Starts drains into the spool `place / "spool"`."""
-    drains: list[Drained] = []
-
-    def begin(channel: Path, spool: Path | None = None, **options: Any) -> Drained:
-        drains.append(Drained(channel, spool or place / "spool", **options))
-        return drains[-1]
-
-    yield begin
-    for drain in drains:
-        drain.end()
+__all__ = ["draining"]
 
 
 def test_one_that_is_closed_can_be_stopped_and_closed_again(bus: Mount, place: Path) -> None:

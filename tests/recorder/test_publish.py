@@ -22,7 +22,7 @@ from ..helpers.programs import Start
 from ..helpers.published import ask, last_of, lines_in, messages, proxied, wait_for_line
 from ..helpers.recorders import RECORD, Recorder, Recording, is_alive, kill
 from ..helpers.waiting import until
-from ..spool.test_spool import lines_of, numbered
+from ..spool.spools import lines_of, numbered
 from ..spool.writers import finish, wait_for_more, writers
 
 WRITERS = 3

@@ -18,7 +18,7 @@ from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, Recorder, Recording, Remounting
 from ..helpers.waiting import until
-from ..spool.test_spool import lines_of, numbered
+from ..spool.spools import lines_of, numbered
 from ..spool.writers import finish, numbers_of, wait_for_more, writers
 
 

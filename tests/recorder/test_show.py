@@ -17,7 +17,7 @@ from ..helpers.mounts import Mount, Mounting, bash, run
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD
 from ..helpers.waiting import DEADLINE, until
-from ..spool.test_spool import numbered
+from ..spool.spools import numbered
 
 
 @pytest.fixture

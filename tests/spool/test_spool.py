@@ -1,4 +1,4 @@
-"""The spool by itself: offsets and pieces, retention, and what is left by a writer that was killed, or by a loss of power."""
+"""The spool by itself: offsets and pieces, who may write it, retention, and what is brought to the disk."""
 
 import itertools
 import json
@@ -15,40 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter
-from futebus.spool.layout import MARK, count_lines
+from futebus.spool.layout import count_lines
 
-SMALL = 1 << 16
-"""Segments short enough that a few lines fill some."""
+from .spools import SMALL, lines_of, numbered, path, small
 
-
-def small(path: Path, *, channel: str = "B_x", is_continued: bool = False) -> SpoolWriter:
-    return SpoolWriter(path, channel, is_continued=is_continued, segment_bytes=SMALL, first_segment_bytes=1 << 13)
-
-
-def lines_of(spool: Spool | Path, begin: int | None = None, end: int | None = None) -> bytes:
-    spool = spool if isinstance(spool, Spool) else Spool(spool)
-    pieces = spool.pieces(spool.begin if begin is None else begin, spool.end if end is None else end, 1000)
-    return b"".join(piece.read() for piece in pieces)
-
-
-def numbered(begin: int, end: int, length: int = 100) -> bytes:
-    return b"".join(b"%0*d\n" % (length - 1, number) for number in range(begin, end))
-
-
-def killed(path: Path) -> Path:
-    """What would be left if the writer of a spool were killed at this moment."""
-    copy = path.with_name(f"{path.name}-{len(list(path.parent.iterdir()))}")
-    shutil.copytree(path, copy)
-    return copy
-
-
-def last_file(path: Path, suffix: str) -> Path:
-    return max(path.glob(f"*{suffix}"))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
+__all__ = ["path"]
 
 
 # ---------------------------------------------------------------------------------------------- against a naive list of lines
@@ -307,138 +278,7 @@ def test_lost_lines_are_told_by_where_they_were(path: Path) -> None:
         assert Spool(path).lost_before(20) == 7
 
 
-# ---------------------------------------------------------------------------------------------- after a kill
-
-
-def test_what_has_no_mark_yet_is_found(path: Path) -> None:
-    with small(path) as writer:
-        writer.append(numbered(0, 10))
-        copy = killed(path)
-    with last_file(copy, ".lines").open("r+b") as file:
-        file.seek(10 * 100)
-        file.write(numbered(10, 15) + b"half a")
-    assert Spool(copy).end == 10
-    again = killed(copy)
-    with small(copy) as writer:
-        assert (writer.recovered, writer.torn, writer.end) == (5, 6, 15)
-        writer.append(numbered(15, 16))
-    assert lines_of(copy) == numbered(0, 16)
-    with small(again, is_continued=True) as writer:
-        assert (writer.recovered, writer.torn, writer.end) == (5, 0, 15)
-        writer.append(b" line\n")
-    assert lines_of(again) == numbered(0, 15) + b"half a line\n"
-
-
-def test_a_line_that_is_not_finished_survives_an_orderly_end(path: Path) -> None:
-    for part in (b"one\ntw", b"o, which is lo", b"ng"):
-        with small(path, is_continued=True) as writer:
-            writer.append(part)
-    with small(path, is_continued=True) as writer:
-        writer.append(b"\n")
-    assert lines_of(path) == b"one\ntwo, which is long\n"
-
-
-def test_a_line_goes_through_more_than_a_segment(path: Path) -> None:
-    parts = [b"%d" % (number % 10) * 7000 for number in range(40)]
-    with small(path) as writer:
-        writer.append(b"first\n")
-        for part in parts:
-            writer.append(part)
-            copy = killed(path)
-            with small(copy, is_continued=True) as other:
-                other.append(b"\n")
-            assert lines_of(copy).startswith(b"first\n0000")
-            assert lines_of(copy).endswith(part + b"\n")
-            shutil.rmtree(copy)
-        writer.append(b"\nlast\n")
-    assert lines_of(path) == b"first\n" + b"".join(parts) + b"\nlast\n"
-
-
-def test_a_segment_that_was_not_begun_altogether_is_begun_again(path: Path) -> None:
-    with small(path) as writer:
-        writer.append(numbered(0, 10))
-        copy = killed(path)
-    (copy / f"{10:020d}.lines").write_bytes(bytes(SMALL))
-    (copy / f"{10:020d}.new").write_bytes(b"")
-    with small(copy) as writer:
-        writer.append(numbered(10, 2000))
-    assert lines_of(copy) == numbered(0, 2000)
-    assert not list(copy.glob("*.new"))
-
-
-# ---------------------------------------------------------------------------------------------- after a loss of power
-
-
-def damaged(path: Path) -> Path:
-    """A spool of several segments; the last has the lines from 1200 on, ten in each append, and was not closed."""
-    with SpoolWriter(path, "B_x", segment_bytes=SMALL, first_segment_bytes=SMALL) as writer:
-        writer.append(numbered(0, 1200))
-        for begin in range(1200, 1400, 10):
-            writer.append(numbered(begin, begin + 10))
-        assert Spool(path).begin == 0
-        return killed(path)
-
-
-@pytest.mark.parametrize("content", [b"", bytes(4096)], ids=["empty", "zeros"])
-def test_a_segment_without_marks_is_given_up(path: Path, content: bytes) -> None:
-    copy = damaged(path)
-    last_file(copy, ".index").write_bytes(content)
-    assert Spool(copy).end == 1200
-    with small(copy) as writer:
-        assert writer.end == 1200
-        writer.append(numbered(1200, 1210))
-    assert lines_of(copy) == numbered(0, 1210)
-
-
-def test_a_segment_without_lines_is_given_up(path: Path) -> None:
-    copy = damaged(path)
-    last_file(copy, ".lines").unlink()
-    with small(copy) as writer:
-        assert writer.end == 1200
-    assert lines_of(copy) == numbered(0, 1200)
-
-
-def test_marks_behind_a_hole_do_not_count(path: Path) -> None:
-    copy = damaged(path)
-    with last_file(copy, ".index").open("r+b") as file:
-        file.seek(6 * MARK.size)
-        file.write(bytes(3 * MARK.size))
-    with small(copy) as writer:
-        # The lines are there, and they are found by their newlines.
-        assert writer.end == 1400
-        writer.append(numbered(1400, 1500))
-    assert lines_of(copy) == numbered(0, 1500)
-
-
-def test_a_mark_that_makes_no_sense_does_not_count(path: Path) -> None:
-    copy = damaged(path)
-    with last_file(copy, ".index").open("r+b") as file:
-        file.seek(6 * MARK.size)
-        file.write(MARK.pack(5, 5, 5, 5))
-    with small(copy) as writer:
-        writer.append(numbered(1400, 1500))
-    assert lines_of(copy) == numbered(0, 1500)
-
-
-@pytest.mark.parametrize("hole", [4096, 512])
-def test_lines_behind_a_hole_are_given_up(path: Path, hole: int) -> None:
-    copy = damaged(path)
-    with last_file(copy, ".lines").open("r+b") as file:
-        file.seek(8192)
-        file.write(bytes(hole))
-    with small(copy) as writer:
-        assert writer.end == 1200 + 8192 // 100
-        writer.append(numbered(writer.end, 1500))
-    assert lines_of(copy) == numbered(0, 1500)
-
-
-def test_lines_that_did_not_reach_the_disk_are_given_up(path: Path) -> None:
-    copy = damaged(path)
-    os.truncate(last_file(copy, ".lines"), 5000)
-    with small(copy) as writer:
-        assert writer.end == 1250
-        writer.append(numbered(1250, 1300))
-    assert lines_of(copy) == numbered(0, 1300)
+# ---------------------------------------------------------------------------------------------- what is on the disk
 
 
 def test_sync_sees_to_segments_that_have_ended(path: Path) -> None:

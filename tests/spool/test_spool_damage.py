@@ -14,7 +14,7 @@ from futebus.spool.layout import MARK
 from ..helpers.mounts import run
 from ..helpers.recorders import RECORD
 from ..helpers.waiting import until
-from .test_spool import SMALL, lines_of, numbered, small
+from .spools import SMALL, lines_of, numbered, small
 
 EACH = 50
 """How many lines each append has."""

@@ -23,7 +23,7 @@ import pytest
 
 from futebus.spool import Spool, SpoolWriter
 
-from .test_spool import SMALL, killed, last_file, lines_of, numbered, small
+from .spools import SMALL, killed, last_file, lines_of, numbered, small
 
 CALLS = "open close posix_fallocate ftruncate pwrite write pread readv fsync fdatasync rename unlink mkdir fchmod fstat stat dup"
 """The system calls that a spool makes, beside mmap(2) and flock(2)."""

@@ -16,7 +16,7 @@ import pytest
 
 from futebus.spool import ForeignSpool, LinesDamaged, NotASpool, Spool, writer
 
-from .test_spool import lines_of, numbered, small
+from .spools import lines_of, numbered, small
 
 CHANGES = "open pwrite write ftruncate posix_fallocate rename unlink fsync fdatasync"
 """The calls after which there may be something else on the disk."""

@@ -13,7 +13,7 @@ from futebus.spool import NotASpool, Spool, SpoolLock, SpoolWriter
 
 from ..helpers.mounts import Mount, run
 from ..helpers.recorders import RECORD, Recording
-from .test_spool import killed, lines_of, numbered, small
+from .spools import killed, lines_of, numbered, small
 
 NOBODY = 65534
 

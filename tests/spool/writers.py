@@ -8,7 +8,7 @@ from futebus.spool import Spool
 
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
-from .test_spool import lines_of
+from .spools import lines_of
 
 WRITER = """
 import os, signal, sys, time

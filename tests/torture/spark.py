@@ -28,6 +28,8 @@ from tests.helpers.mounts import FUTEBUS, Mount
 from tests.helpers.waiting import until
 from tests.helpers.watching import WATCH
 
+from .family import family
+
 PATIENCE = 400.0
 """Seconds that Spark may take to start, or to catch up, on a machine that has much else to do."""
 
@@ -62,23 +64,6 @@ class Verdict:
         lines = f"{self.accepted:,} accepted, {self.archived:,} archived, {self.lost:,} lost"
         known = f"announced {self.announced:,}, with buses that died {self.at_risk:,} at most"
         return f"{lines} ({known}); killed or full: {killed}"
-
-
-def _family(pid: int) -> Iterator[tuple[int, str]]:
-    """The processes that descend from one, with their command lines."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                # Bytes: somebody else's process may be called anything.
-                parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    left = children.get(pid, [])
-    while left:
-        child = left.pop()
-        with contextlib.suppress(OSError):
-            yield child, Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        left += children.get(child, [])
 
 
 ROLES: dict[str, Callable[[str], bool]] = {
@@ -166,13 +151,13 @@ class Trial:
 
     def _recorders(self) -> list[int]:
         """Holder and drain, whichever of them is left. One that dies is replaced by the other."""
-        found = [(pid, command) for pid, command in _family(os.getpid()) if "futebus.commands.record" in command]
-        found += [(pid, command) for pid, command in _family(1) if "futebus.commands.record" in command]
+        found = [(pid, command) for pid, command in family(os.getpid()) if "futebus.commands.record" in command]
+        found += [(pid, command) for pid, command in family(1) if "futebus.commands.record" in command]
         return sorted({pid for pid, command in found if str(self.spool) in command})
 
     def _candidates(self) -> list[tuple[str, int]]:
         found = [("driver", self.archive.pid)]
-        for pid, command in _family(self.archive.pid):
+        for pid, command in family(self.archive.pid):
             found += [(role, pid) for role, is_it in ROLES.items() if is_it(command)]
         found += [("recorder", pid) for pid in self._recorders()]
         return found
@@ -222,7 +207,7 @@ class Trial:
     def keep_alive(self) -> None:
         """Starts the archive again, as a service manager would."""
         if self.archive.poll() is not None:
-            for pid, _ in list(_family(self.archive.pid)):
+            for pid, _ in list(family(self.archive.pid)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self.archive = self._start_archive()
@@ -340,7 +325,7 @@ class Trial:
     def close(self) -> None:
         """Ends everything."""
         for process in self._running:
-            for pid in [*(pid for pid, _ in _family(process.pid)), process.pid]:
+            for pid in [*(pid for pid, _ in family(process.pid)), process.pid]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from ..helpers.recorders import is_alive
-from .spark import _family
+from .family import family
 
 ODD = """
 import sys
@@ -20,7 +20,7 @@ def test_a_process_with_an_odd_name_hides_nobody() -> None:
     with subprocess.Popen([sys.executable, "-c", ODD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as odd:
         assert odd.stdout
         assert odd.stdout.readline() == b"there\n"
-        assert odd.pid in {pid for pid, _ in _family(os.getpid())}
+        assert odd.pid in {pid for pid, _ in family(os.getpid())}
         assert is_alive(odd.pid)
         assert odd.stdin
         odd.stdin.close()

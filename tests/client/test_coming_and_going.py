@@ -1,0 +1,215 @@
+"""`futebus.client` while masters and buses come and go, and while others use the same channel object, or close it."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import futebus.client as client
+
+from ..helpers.mounts import Mount, Mounting
+from ..helpers.recorders import Remounting
+from ..helpers.waiting import DEADLINE, until
+from .threads import Reads, aside
+
+
+def test_waiting_for_a_master(bus: Mount) -> None:
+    with pytest.raises(client.NoMaster):
+        client.connect(bus / "S_x", wait=0.01)
+    answers: list[str] = []
+    asking = aside(lambda: answers.append(client.call(bus / "S_x", "hello", timeout=60, wait=60)))
+    with client.serve(bus / "S_x") as service:
+        sender, text = service.read()
+        service.answer(sender, text.upper())
+        asking.join(DEADLINE)
+    assert answers == ["HELLO"]
+
+
+def test_a_master_that_waits_for_his_turn(bus: Mount) -> None:
+    first = client.collect(bus / "U_x")
+    turns: list[str] = []
+
+    def second() -> None:
+        with client.collect(bus / "U_x", wait=60) as jobs:
+            turns.append(jobs.read())
+
+    waiting = aside(second)
+    client.publish(bus / "U_x", "one")
+    assert first.read() == "one"
+    first.close()
+    client.publish(bus / "U_x", "two", wait=60)
+    waiting.join(DEADLINE)
+    assert turns == ["two"]
+
+
+def test_a_bus_that_comes_back(bus: Mount, remounting: Remounting) -> None:
+    with (
+        client.collect(bus / "U_x", again=True) as jobs,
+        client.publisher(bus / "U_x", again=True, wait=60) as out,
+        client.subscribe(bus / "B_x") as log,
+    ):
+        out.send("before")
+        assert jobs.read() == "before"
+        again = remounting(bus)
+        with pytest.raises(client.NoBus, match="B_x: the bus is gone"):
+            log.read()
+        reading = Reads(jobs)
+        until(lambda: again.clients("U_x"), "the master is there again")
+        assert out.send("after", "and more") == 2
+        assert [next(reading), next(reading)] == ["after", "and more"]
+        assert (jobs.joins, out.joins) == (2, 2)
+
+
+def test_answers_for_clients_of_a_bus_that_has_gone_reach_nobody(bus: Mount, remounting: Remounting) -> None:
+    """IDs begin with 1 on each channel: the next client may have the number of one before."""
+    with client.serve(bus / "S_x", again=True) as service:
+        first = client.connect(bus / "S_x")
+        first.send("one", "two")
+        sender, text = service.read()
+        assert text == "one"
+        remounting(bus)
+        first.close()
+        asked: list[str] = []
+        asking = aside(lambda: asked.append(client.call(bus / "S_x", "three", timeout=120, wait=120)))
+        assert not service.answer(sender, "secret")
+        assert service.read() == (sender, "two")
+        assert not service.answer(sender, "secret, too")
+        sender, text = service.read()
+        assert text == "three"
+        service.answer(sender, "four")
+        asking.join(DEADLINE)
+        assert asked == ["four"]
+
+
+def test_who_gives_up_waiting_for_a_bus_can_wait_again(bus: Mount, remounting: Remounting) -> None:
+    with client.subscribe(bus / "B_x", again=True) as log, client.publisher(bus / "B_x", again=True) as out:
+        bus.unmount()
+        for _ in range(3):
+            with pytest.raises(client.TimedOut):
+                log.read(timeout=0.01)
+            with pytest.raises((client.TimedOut, client.NoBus)):
+                out.send("nobody", timeout=0.01)
+        remounting(bus)
+        reading = Reads(log)
+
+        def is_heard() -> bool:
+            out.send("text", timeout=60)
+            return bool(reading.got)
+
+        until(is_heard, "it is heard")
+
+
+def test_a_channel_that_is_closed_while_it_waits_stays_closed(bus: Mount) -> None:
+    master = client.collect(bus / "U_x")
+    slave = client.subscribe(bus / "U_x", again=True)
+    ended: list[str] = []
+
+    def read() -> None:
+        try:
+            slave.read()
+        except ValueError as error:
+            ended.append(str(error))
+
+    reading = aside(read)
+    master.close()
+    until(lambda: not slave.is_open, "it has noticed")
+    # While that thread waits for a master, nobody else waits longer than he said.
+    with pytest.raises(client.TimedOut):
+        slave.read(timeout=0.05)
+    slave.close()
+    with client.collect(bus / "U_x"):
+        reading.join(DEADLINE)
+        assert ended == [f"{bus / 'U_x'} is not open"]
+        assert not slave.is_open
+        assert len(bus.clients("U_x")) == 1
+
+
+def test_who_is_in_a_hurry_leaves_nobody_else_in_one(bus: Mount) -> None:
+    master = client.collect(bus / "U_x")
+    with client.connect(bus / "U_x", again=True) as slave:
+
+        def read() -> None:
+            with contextlib.suppress(ValueError):  # at the end it is closed
+                slave.read()
+
+        aside(read)
+        master.close()
+        until(lambda: not slave.is_open, "it has noticed")
+        with pytest.raises(client.TimedOut):
+            slave.send("x", timeout=0.05)
+        with client.collect(bus / "U_x") as master:
+            until(lambda: slave.is_open, "it is back")
+            slave.send("one", timeout=60)
+            assert master.read() == "one"
+            assert os.get_blocking(slave.fileno())
+
+
+def test_the_rest_of_a_long_message_is_for_nobody_else(mounting: Mounting) -> None:
+    bus = mounting("max_message=8M", "max_queue=1")
+    with client.collect(bus / "U_x", bytes) as master, client.publisher(bus / "U_x", again=True, wait=60) as out:
+        out.send("one")
+        with pytest.raises(client.TimedOut):
+            out.send(b"x" * (3 << 20), timeout=0.05)
+        master.close()
+        with client.collect(bus / "U_x", bytes) as other:
+            assert out.send("two") == 1
+            assert other.read() == b"two"
+
+
+def test_a_read_without_end_that_must_come_back_in_time(bus: Mount) -> None:
+    master = client.collect(bus / "U_x")
+    with client.subscribe(bus / "U_x", again=True) as slave:
+        master.close()
+        with pytest.raises(client.TimedOut, match="has not come back in time"):
+            slave.read(timeout=0.01)
+
+
+Call = Callable[[client.Slave[str]], object]
+
+WAITING: dict[str, Call] = {
+    "read": lambda channel: channel.read(),
+    "read with a timeout": lambda channel: channel.read(timeout=10 * DEADLINE),
+    "iterate": lambda channel: list(channel),
+    "send": lambda channel: [channel.send("x" * 1000) for _ in range(1000)],
+    "send with a timeout": lambda channel: [channel.send("x" * 1000, timeout=10 * DEADLINE) for _ in range(1000)],
+}
+
+
+@pytest.mark.parametrize("what", WAITING)
+def test_closing_wakes_who_waits_in_another_thread(mounting: Mounting, what: str) -> None:
+    bus = mounting("max_queue=8")
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    channel = client.connect(bus / "U_x")
+    found: list[object] = []
+
+    def work() -> None:
+        try:
+            found.append(WAITING[what](channel))
+        except Exception as error:
+            found.append(error)
+
+    def waits() -> bool:
+        if "timeout" in what:  # in poll(2), of which the bus tells nothing
+            return Path(f"/proc/self/task/{thread.native_id}/wchan").read_text().find("poll") >= 0
+        return bool(bus.clients("U_x", waits="write" if "send" in what else "read"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    until(waits, "it waits")
+    number = channel.fileno()
+    channel.close()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    if what == "iterate":
+        assert found == [[]]
+    else:
+        assert [type(each) for each in found] == [ValueError]
+        assert "is not open" in str(found[0])
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+    with pytest.raises(ValueError, match="is not open"):
+        channel.read()
+    os.close(master)

@@ -1,0 +1,106 @@
+"""What the kernel tells of processes and of where in it they are, from files of /proc that never wait for whom they are about."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+DISK = re.compile(r"(block|iomap|ext4|xfs|btrfs)_")
+"""Where it is in a file system of a disk."""
+
+ENTRY = re.compile(r"do_syscall_|entry_|__x64_sys_|ksys_|asm_|ret_from_fork")
+"""What every stack ends in."""
+
+
+def inside_fuse(stack: list[str]) -> bool:
+    """Whether a kernel stack, or the one function that `wchan` tells, is in FUSE, on the side of those who call."""
+    return any(re.match(r"_*(fuse_(?!dev_)|request_wait_answer)", function) for function in stack)
+
+
+def waits_for_disk(stack: list[str]) -> bool:
+    """Whether who is in FUSE waits for a page of his own buffer, which is a file of a disk: that is as slow as the disk is."""
+    own = stack[: stack.index("handle_mm_fault")] if "handle_mm_fault" in stack else []
+    return any(DISK.match(function) for function in own) and not inside_fuse(own)
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat tells."""
+
+    name: str
+    state: str
+    parent: int
+    session: int
+    ticks: int
+    """Of the processor, used so far."""
+    threads: int
+    started: int
+
+    @classmethod
+    def parse(cls, text: bytes) -> "Stat":
+        """The name is whatever the process likes, brackets and newlines too."""
+        _, _, rest = text.partition(b"(")
+        name, _, rest = rest.rpartition(b")")
+        fields = rest.split()
+        return cls(
+            name.decode(errors="backslashreplace"),
+            fields[0].decode(),
+            int(fields[1]),
+            int(fields[3]),
+            int(fields[11]) + int(fields[12]),
+            int(fields[17]),
+            int(fields[19]),
+        )
+
+
+def read(path: str) -> bytes:
+    """A file of /proc; nothing if the process has gone or may not be looked at."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def stat_of(task: str) -> Stat | None:
+    """The stat of `PID` or `PID/task/TID`, unless it has gone."""
+    text = read(f"/proc/{task}/stat")
+    return Stat.parse(text) if text else None
+
+
+def stack_of(task: str) -> list[str]:
+    """The functions of the kernel that a task is in, innermost first. Who may not see them gets the one that `wchan` tells."""
+    if lines := read(f"/proc/{task}/stack").decode().splitlines():
+        functions = [line.split("] ")[-1].partition("+")[0] for line in lines]
+        return [function for function in functions if not ENTRY.match(function)]
+    function = read(f"/proc/{task}/wchan").decode()
+    return [function] if function not in ("", "0") else []
+
+
+def switches_of(task: str) -> list[bytes]:
+    """How often a task has got the processor and lost it: unchanged means that it has not run in between."""
+    return re.findall(rb"ctxt_switches:\s*(\d+)", read(f"/proc/{task}/status"))
+
+
+def tasks_of(pid: int, threads: int) -> list[str]:
+    """The tasks of a process, as `PID/task/TID`."""
+    if threads == 1:
+        return [f"{pid}/task/{pid}"]
+    try:
+        return [f"{pid}/task/{tid}" for tid in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def links_of(pid: int) -> Iterator[tuple[str, str]]:
+    """The numbers of what a process has open, and what that is."""
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                yield number, os.readlink(f"/proc/{pid}/fd/{number}")
+
+
+def fuse_mounts() -> list[str]:
+    """Where something of FUSE is mounted, read without touching it."""
+    lines = os.fsdecode(read("/proc/self/mountinfo")).split("\n")
+    return [line.split(" ")[4] for line in lines if line.partition(" - ")[2].startswith("fuse.")]

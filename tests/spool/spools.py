@@ -1,0 +1,41 @@
+"""Spools for tests: small ones, with numbered lines, as they are, and as a writer that is killed leaves them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from futebus.spool import Spool, SpoolWriter
+
+SMALL = 1 << 16
+"""Segments short enough that a few lines fill some."""
+
+
+def small(path: Path, *, channel: str = "B_x", is_continued: bool = False) -> SpoolWriter:
+    return SpoolWriter(path, channel, is_continued=is_continued, segment_bytes=SMALL, first_segment_bytes=1 << 13)
+
+
+def lines_of(spool: Spool | Path, begin: int | None = None, end: int | None = None) -> bytes:
+    spool = spool if isinstance(spool, Spool) else Spool(spool)
+    pieces = spool.pieces(spool.begin if begin is None else begin, spool.end if end is None else end, 1000)
+    return b"".join(piece.read() for piece in pieces)
+
+
+def numbered(begin: int, end: int, length: int = 100) -> bytes:
+    return b"".join(b"%0*d\n" % (length - 1, number) for number in range(begin, end))
+
+
+def killed(path: Path) -> Path:
+    """What would be left if the writer of a spool were killed at this moment."""
+    copy = path.with_name(f"{path.name}-{len(list(path.parent.iterdir()))}")
+    shutil.copytree(path, copy)
+    return copy
+
+
+def last_file(path: Path, suffix: str) -> Path:
+    return max(path.glob(f"*{suffix}"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
