@@ -10,7 +10,7 @@ from ..helpers.nats import Server, Serving
 from ..helpers.published import ask, lines_in, messages, proxied, wait_for_line
 from ..helpers.recorders import Recording, kill
 from ..helpers.waiting import until
-from ..spool.test_spool import numbered
+from ..spool.spools import numbered
 
 
 @pytest.fixture
