@@ -139,4 +139,7 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, Py4JError):
         # Behind the first line, which says what was called, stands the exception of Java with the name of its class.
         words = "\n".join(re.sub(r"^: (?:[\w$]+\.)+[\w$]+: (?=.)", "", line) for line in words.splitlines()[1:]) or words
+    if isinstance(error, OSError) and error.strerror:
+        # Python's own words begin with the number, and have the name behind.
+        words = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return next((line for line in words.splitlines() if line.strip()), type(error).__name__)

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing
+from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing, open_standard
 from futebus.commands.servers import FILES, add_access
 from futebus.core.quantities import count, seconds, size
 from futebus.host.signals import ending_signals
@@ -140,6 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     command = parser()
     given = command.parse_args(arguments)
+    open_standard()
     for name in ("window", "errors"):
         if getattr(given, name) is not None and given.stats is None:
             command.error(f"--{name} is for --stats only")

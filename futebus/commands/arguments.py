@@ -1,6 +1,7 @@
 """How the commands take their arguments, and how they complain: in one line on standard error, and with a status."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -47,6 +48,11 @@ class Parser(argparse.ArgumentParser):
                 self.exit(FAILED, f"{self.prog}: standard output: {error.strerror}\n")
 
 
+def fail_to_print(command: str) -> int:
+    """Says that standard output is closed. Returns the exit status."""
+    return fail(command, f"standard output: {os.strerror(errno.EBADF)}")
+
+
 def fail(command: str, words: str) -> int:
     """Says in one line why a command has failed. Returns its exit status."""
     print(f"{command}: {printable(words)}", file=sys.stderr)
@@ -85,6 +91,17 @@ def absolute(command: str, path: str | Path) -> Path:
         sys.exit(fail(command, f"{path}: {REMOVED}"))
 
 
+def place(text: str) -> Path:
+    """Reads where a bus is mounted, or will be.
+
+    Raises:
+        ValueError: it is empty, as what comes of a variable that is not set. It would be taken for the working directory.
+    """
+    if not text:
+        raise ValueError("the empty string is no directory")
+    return Path(text)
+
+
 def checked(read: Callable[[str], Any]) -> Callable[[str], Any]:
     """Has argparse show what a `ValueError` of `read` says."""
 
@@ -106,12 +123,19 @@ def permissions(text: str) -> int:
     return octal(text, 0o777)
 
 
+def is_closed(descriptor: int) -> bool:
+    """Whether a descriptor is not open: asked of standard output before `open_standard`, by who has to print something."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return True
+    return False
+
+
 def open_standard() -> None:
     """Sees to it that descriptors 0, 1 and 2 are open: else what is opened next is taken for one of them, and written to."""
     for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
+        if is_closed(number):
             os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
             os.set_inheritable(number, True)
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - for good

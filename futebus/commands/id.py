@@ -4,7 +4,7 @@ import argparse
 import sys
 
 import futebus
-from futebus.commands.arguments import OK, Parser, fail
+from futebus.commands.arguments import OK, Parser, fail, fail_to_print, is_closed
 
 DESCRIPTION = """\
 Tells which client of a channel its standard input is, as a hexadecimal number: the address under which others reach it. It is
@@ -47,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     from futebus.client.inquire import inquire
 
+    if is_closed(1):
+        return fail_to_print("futebus-id")
     try:
         told = inquire(0)
     except OSError as error:

@@ -13,7 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing, permissions
+from futebus.commands.arguments import (
+    FAILED,
+    OK,
+    Parser,
+    absolute,
+    checked,
+    fail,
+    fail_to_print,
+    is_closed,
+    missing,
+    open_standard,
+    permissions,
+)
 from futebus.commands.servers import ACCESS, STREAM, add_access, add_stream, check_stream, gathered, wanted
 from futebus.core.kinds import has_master
 from futebus.core.quantities import UNITS, seconds, size
@@ -169,6 +181,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not shows and "end" in given and importlib.util.find_spec("nats") is None:
         return missing(COMMAND, "the module nats is missing", "hosts", "'nats-py[nkeys]'")
 
+    is_mute = is_closed(1)
+    open_standard()
+    if shows and is_mute:
+        return fail_to_print(COMMAND)
+
     from futebus.nats.errors import NatsError
     from futebus.recorder.channel import ChannelError
     from futebus.spool import SpoolError
@@ -248,17 +265,20 @@ def _progress(*, is_wanted: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 def _record(given: dict[str, Any]) -> int:
+    from futebus.host.mounted import is_bus
     from futebus.host.service import ServiceManager
     from futebus.recorder.channel import ChannelError, check_channel
     from futebus.recorder.holder import Holder, RecordError
     from futebus.recorder.recording import Recording
-    from futebus.spool import OWN_MODE
+    from futebus.spool import OWN_MODE, SpoolError
     from futebus.spool.layout import SEGMENT_BYTES
 
     channel, spool = (absolute(COMMAND, path) for path in given["paths"])
     check_channel(channel, is_master=False)
     if "master" in given and not has_master(channel.name):
         raise ChannelError(f"{channel}: only U and S channels have a master, and slaves")
+    if is_bus(spool) or is_bus(spool.parent):
+        raise SpoolError(f"{spool} is on a bus; the last argument is the spool, a directory on a disk")
     keep_bytes = given.get("keep_bytes")
     segment_bytes = (
         SEGMENT_BYTES if keep_bytes is None else max(min(SEGMENT_BYTES, keep_bytes // SEGMENTS_KEPT), LEAST_SEGMENT_BYTES)

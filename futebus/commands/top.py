@@ -1,7 +1,6 @@
 """The command `futebus-top`: arguments and exit status. Imports the rest late, so that --help is instant."""
 
 import argparse
-import errno
 import importlib.util
 import os
 import signal
@@ -9,7 +8,19 @@ import sys
 from pathlib import Path
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing, open_standard
+from futebus.commands.arguments import (
+    FAILED,
+    OK,
+    Parser,
+    absolute,
+    checked,
+    fail,
+    fail_to_print,
+    is_closed,
+    missing,
+    open_standard,
+    place,
+)
 from futebus.core.quantities import seconds
 from futebus.host.signals import ending_signals
 
@@ -43,12 +54,6 @@ def _interval(text: str) -> float:
     return span
 
 
-def _place(text: str) -> Path:
-    if not text:
-        raise ValueError("the empty string is no directory")
-    return Path(text)
-
-
 def parser() -> Parser:
     """The command's arguments."""
     made = Parser(
@@ -60,7 +65,7 @@ def parser() -> Parser:
         allow_abbrev=False,
     )
     made.add_argument(
-        "mountpoints", metavar="MOUNTPOINT", nargs="*", type=checked(_place), help="where a bus is mounted, or will be"
+        "mountpoints", metavar="MOUNTPOINT", nargs="*", type=checked(place), help="where a bus is mounted, or will be"
     )
     made.add_argument(
         "-i", "--interval", metavar="TIME", type=checked(_interval), default=1.0, help="from look to look, from 0.1s to 1d (1s)"
@@ -79,12 +84,12 @@ def main(arguments: list[str] | None = None) -> int:
         arguments.
     """
     given = parser().parse_args(arguments)
-    is_closed = _is_closed(1)
+    is_mute = is_closed(1)
     open_standard()
     mountpoints = list(dict.fromkeys(absolute(COMMAND, path) for path in given.mountpoints))
     if given.once or given.json or not _has_terminal():
-        if is_closed:
-            return fail(COMMAND, f"standard output: {os.strerror(errno.EBADF)}")
+        if is_mute:
+            return fail_to_print(COMMAND)
         return _print(mountpoints, given)
     if importlib.util.find_spec("textual") is None:
         return missing(COMMAND, "the module textual is missing (--once and --json work without)", "view", "textual")
@@ -93,14 +98,6 @@ def main(arguments: list[str] | None = None) -> int:
     from futebus.view.top.sights import Sights
 
     return OK if run(Sights(mountpoints), given.interval) else FAILED
-
-
-def _is_closed(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return True
-    return False
 
 
 def _has_terminal() -> bool:

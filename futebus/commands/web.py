@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import Parser, absolute, checked, fail, missing, open_standard
+from futebus.commands.arguments import Parser, absolute, checked, fail, missing, open_standard, place
 
 DESCRIPTION = """\
 Shows message buses as a web page: what goes on in which channel, who its clients are, what is said on it. It only shows.
@@ -72,7 +72,9 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("mountpoints", metavar="MOUNTPOINT", nargs="*", type=Path, help="where a bus is mounted, or will be")
+    made.add_argument(
+        "mountpoints", metavar="MOUNTPOINT", nargs="*", type=checked(place), help="where a bus is mounted, or will be"
+    )
     made.add_argument("-p", "--port", metavar="N", type=checked(_port), default=8383, help="where to listen (8383)")
     made.add_argument(
         "-l", "--listen", metavar="ADDRESS", type=checked(_address), action="append", default=[], help="where (127.0.0.1 and ::1)"

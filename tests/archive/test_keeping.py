@@ -1,5 +1,6 @@
 """Queries of an archive that fail: which are started again, and which are not."""
 
+import errno
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -143,6 +144,13 @@ def test_what_no_start_mends_ends_it_at_once(trial: Make, error: Exception) -> N
 def test_a_wrong_query_ends_at_once(spark: SparkSession) -> None:
     with pytest.raises(AnalysisException):
         KeptQuery("wrong", lambda: spark.readStream.format("rate").load().select("nothing").writeStream.start(), print)
+
+
+def test_what_the_system_says_is_said_in_its_words() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/archive/spools/B_x")
+    assert sentence(full) == "/archive/spools/B_x: No space left on device"
+    assert sentence(OSError(errno.EIO, "Input/output error")) == "Input/output error"
+    assert sentence(OSError("in words")) == "in words"
 
 
 @pytest.mark.parametrize("step", range(6))

@@ -174,6 +174,7 @@ def test_it_tells_the_service_manager_when_it_is_ready_and_not_the_token(bus: Mo
 
 
 WRONG = [
+    ([""], "argument MOUNTPOINT: the empty string is no directory"),
     (["--port", "x"], "argument -p/--port: not a port: 'x'"),
     (["--port", "65536"], "argument -p/--port: not a port: '65536'"),
     (["--host", "a b"], "argument --host: not the name of a host, or NAME:PORT: 'a b'"),
