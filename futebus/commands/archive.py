@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing, open_standard
+from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing, open_standard, path
 from futebus.commands.servers import FILES, add_access
 from futebus.core.quantities import count, seconds, size
 from futebus.host.signals import ending_signals
@@ -109,7 +109,9 @@ def parser() -> Parser:
     what = made.add_argument_group("what to archive")
     what.add_argument("--pattern", metavar="REGEX", type=checked(_pattern), help="channels whose whole names match")
     what.add_argument("--slave", action="store_true", help="of U and S channels: be no master; archive what the master says")
-    what.add_argument("--spools", metavar="SPOOLS", type=Path, help="directory of the spools (DIRECTORY/_futebus/spools)")
+    what.add_argument(
+        "--spools", metavar="SPOOLS", type=checked(path), help="directory of the spools (DIRECTORY/_futebus/spools)"
+    )
     what.add_argument("--external", action="store_true", help="others (futebus-record) fill the spools")
     what.add_argument("--strict", action="store_true", help="end when lines are lost, rather than say so and go on")
     how = made.add_argument_group("how")
@@ -122,7 +124,7 @@ def parser() -> Parser:
         "--file-bytes", metavar="SIZE", type=checked(_length), default=128 << 20, help="what a file should get (128M)"
     )
     figures = made.add_argument_group("live figures")
-    figures.add_argument("--stats", metavar="CHANNEL", type=Path, help="write figures of each channel to this B channel")
+    figures.add_argument("--stats", metavar="CHANNEL", type=checked(path), help="write figures of each channel to this B channel")
     figures.add_argument("--window", metavar="TIME", type=checked(_window), help="of so much time (10s)")
     figures.add_argument("--errors", metavar="REGEX", help=rf"lines that are errors ({ERRORS})".replace("%", "%%"))
     add_access(made)
@@ -209,6 +211,8 @@ def _order(given: argparse.Namespace) -> "Order":
     from ..host.mounted import is_bus
     from ..recorder.channel import ChannelError, check_channel
 
+    if "" in given.paths:
+        raise _Wrong("the empty string is no path")
     *names, root = given.paths
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://?", root)
     if scheme and scheme[1] == "file":

@@ -24,9 +24,16 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Reads the arguments; options may stand anywhere between names.
 
-        Of what is left over options are to blame, if there are any, and not what is beside them.
+        Of what is left over options are to blame, if there are any, and not what is beside them, or is missing for them.
         """
+        wanted = [action for action in self._actions if not action.option_strings and action.required]
+        for action in wanted:
+            action.required = False  # or it would be said first that they are missing
         given, left = self.parse_known_intermixed_args(args, namespace)
+        for action in wanted:
+            action.required = True
+        if not left:
+            given, left = self.parse_known_intermixed_args(args, namespace)
         if left:
             self.error(f"unrecognized arguments: {' '.join([word for word in left if word.startswith('-')] or left)}")
         return given
@@ -99,6 +106,17 @@ def place(text: str) -> Path:
     """
     if not text:
         raise ValueError("the empty string is no directory")
+    return Path(text)
+
+
+def path(text: str) -> Path:
+    """Reads the path of a channel, a file or a directory.
+
+    Raises:
+        ValueError: it is empty. It would be taken for the working directory.
+    """
+    if not text:
+        raise ValueError("the empty string is no path")
     return Path(text)
 
 

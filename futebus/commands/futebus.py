@@ -69,9 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
         0 once the bus is mounted (or, in the foreground, has ended in an orderly way), 1 if it cannot be (or has failed), 2 for
         wrong arguments.
     """
-    open_standard()
     command = parser()
     given = command.parse_args(arguments)
+    open_standard()  # not before: a help that nobody gets is none
     if not given.paths:
         command.error("a mount point, please")
     if len(given.paths) > 2:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import OK, Parser, absolute, checked, fail, missing, open_standard, permissions
+from futebus.commands.arguments import OK, Parser, absolute, checked, fail, missing, open_standard, path, permissions
 from futebus.commands.servers import STREAM, add_access, add_stream, check_stream, gathered, wanted
 from futebus.host.signals import Endings
 
@@ -67,7 +67,7 @@ def parser() -> Parser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    made.add_argument("channel", metavar="CHANNEL", type=Path, help="a B channel of a mounted bus; it is created")
+    made.add_argument("channel", metavar="CHANNEL", type=checked(path), help="a B channel of a mounted bus; it is created")
     made.add_argument("urls", metavar="URL", nargs="*", help="the subject, or several")
     ways = made.add_mutually_exclusive_group()
     ways.add_argument("--read-only", action="store_true", help="only read the channel: what is said there goes to the subject")
@@ -84,7 +84,7 @@ def parser() -> Parser:
     made.add_argument("-V", "--version", action="version", version=f"{COMMAND} {futebus.__version__}")
     add_access(made)
     delivered = made.add_argument_group("what is delivered")
-    delivered.add_argument("--state", metavar="DIRECTORY", type=Path, help="where it is kept how far it has come")
+    delivered.add_argument("--state", metavar="DIRECTORY", type=checked(path), help="where it is kept how far it has come")
     delivered.add_argument("--consumer", metavar="NAME", type=checked(_consumer), help="name of the stream's consumer")
     add_stream(made, "the consumer was another delivery's, whose state is lost: go on behind it")
     return made

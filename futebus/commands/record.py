@@ -9,7 +9,6 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import futebus
@@ -24,6 +23,7 @@ from futebus.commands.arguments import (
     is_closed,
     missing,
     open_standard,
+    path,
     permissions,
 )
 from futebus.commands.servers import ACCESS, STREAM, add_access, add_stream, check_stream, gathered, wanted
@@ -117,7 +117,9 @@ def parser() -> Parser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    made.add_argument("paths", metavar="CHANNEL SPOOL", nargs="*", type=Path, help="a channel of a mounted bus, and a directory")
+    made.add_argument(
+        "paths", metavar="CHANNEL SPOOL", nargs="*", type=checked(path), help="a channel of a mounted bus, and a directory"
+    )
     made.add_argument("-V", "--version", action="version", version=f"futebus-record {futebus.__version__}")
     made.add_argument("-q", "--quiet", action="store_true", help="say only what goes wrong in the recorder itself")
     made.add_argument("--to", metavar="URL", dest="end", help="publish in a stream: nats://SERVER/STREAM/SUBJECT; or see below")
@@ -138,8 +140,8 @@ def parser() -> Parser:
     kept.add_argument("--sync", metavar="AGE", type=checked(_sync), help="how long lines may wait for the disk (1s; 0; none)")
     shown = made.add_argument_group("what to show")
     mode = shown.add_mutually_exclusive_group()
-    mode.add_argument("--print", metavar="SPOOL", dest="printed", type=Path, help="print a spool's lines")
-    mode.add_argument("--info", metavar="SPOOL", dest="described", type=Path, help="print a summary of a spool")
+    mode.add_argument("--print", metavar="SPOOL", dest="printed", type=checked(path), help="print a spool's lines")
+    mode.add_argument("--info", metavar="SPOOL", dest="described", type=checked(path), help="print a summary of a spool")
     shown.add_argument("--from", metavar="PLACE", dest="begin", type=checked(_place), help="begin there")
     shown.add_argument("-f", "--follow", action="store_true", help="go on and wait for new lines; --to PLACE: end before that")
     add_access(made)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, open_standard
+from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, open_standard, path
 from futebus.core.quantities import count, seconds, size
 from futebus.host.signals import Endings
 
@@ -71,7 +71,7 @@ def parser(name: str) -> Parser:
         "-u", metavar="USER", dest="users", action="append", default=[], help="let only such users connect, and who serves"
     )
     new = made.add_argument_group("a channel")
-    new.add_argument("--channel", metavar="CHANNEL", type=Path, help="a B channel of a mounted bus to join")
+    new.add_argument("--channel", metavar="CHANNEL", type=checked(path), help="a B channel of a mounted bus to join")
     new.add_argument("--wait", action="store_true", help="wait for the bus if it is not there, or goes")
     limits = made.add_argument_group("limits")
     limits.add_argument("--max-clients", metavar="N", type=checked(count), help="clients (4096)")
@@ -143,12 +143,12 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         0 when it has ended as it was told, or serves in the background; 1 if it could not, 2 for wrong arguments.
     """
-    open_standard()
+    name = "sbusd" if Path(sys.argv[0]).name == "sbusd" else "futebus-sbus"
+    given = read(sys.argv[1:] if arguments is None else arguments, name)
+    open_standard()  # not before: a help that nobody gets is none
     # Whoever starts an sbusd expects to end it so, also from a script that has it in its background.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     endings = Endings()
-    name = "sbusd" if Path(sys.argv[0]).name == "sbusd" else "futebus-sbus"
-    given = read(sys.argv[1:] if arguments is None else arguments, name)
     pidfile = None if given.foreground or given.pidfile == os.devnull else absolute(name, given.pidfile)
 
     from futebus.gateways.sbus.address import Address, BadAddress

@@ -1,10 +1,9 @@
 """How the commands take servers of NATS: who one is to them, and how a stream is made. One way for all of them."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.quantities import count, seconds, size
-from .arguments import Parser, checked
+from .arguments import Parser, checked, path
 
 if TYPE_CHECKING:
     from ..nats.access import Access
@@ -31,7 +30,7 @@ def add_access(parser: Parser) -> None:
     access = parser.add_argument_group("servers")
     access.add_argument("--context", metavar="NAME", help="servers and access of a context of the tool nats")
     for option, words in FILES.items():
-        access.add_argument(f"--{option}", metavar="FILE", type=Path, help=words)
+        access.add_argument(f"--{option}", metavar="FILE", type=checked(path), help=words)
 
 
 def add_stream(parser: Parser, taken_over: str) -> None:

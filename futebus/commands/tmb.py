@@ -3,11 +3,10 @@
 import argparse
 import importlib.util
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import futebus
-from futebus.commands.arguments import Parser, absolute, checked, fail, missing, open_standard, permissions
+from futebus.commands.arguments import Parser, absolute, checked, fail, missing, open_standard, path, permissions
 from futebus.core.quantities import count, size
 from futebus.host.signals import Endings
 
@@ -93,7 +92,7 @@ def parser() -> Parser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    made.add_argument("channel", metavar="CHANNEL", type=Path, help="a B channel of a mounted bus; it is created")
+    made.add_argument("channel", metavar="CHANNEL", type=checked(path), help="a B channel of a mounted bus; it is created")
     made.add_argument(
         "-l", "--listen", metavar="ADDRESS:PORT", type=checked(address), help="where to listen (127.0.0.1, 4711 to 4720)"
     )
@@ -117,9 +116,11 @@ def parser() -> Parser:
     limits.add_argument("--max-line", metavar="SIZE", dest="line", type=checked(_line), help="length of a client's line (64K)")
     limits.add_argument("--max-queue", metavar="SIZE", dest="queue", type=checked(_queue), help="bytes that wait for one (4M)")
     tls = made.add_argument_group("TLS")
-    tls.add_argument("--tls-cert", metavar="FILE", type=Path, help="speak TLS only, with this certificate (PEM)")
-    tls.add_argument("--tls-key", metavar="FILE", type=Path, help="the certificate's key, if it is not in the same file")
-    tls.add_argument("--tls-client-ca", metavar="FILE", type=Path, help="let in only whose certificate this authority has signed")
+    tls.add_argument("--tls-cert", metavar="FILE", type=checked(path), help="speak TLS only, with this certificate (PEM)")
+    tls.add_argument("--tls-key", metavar="FILE", type=checked(path), help="the certificate's key, if it is not in the same file")
+    tls.add_argument(
+        "--tls-client-ca", metavar="FILE", type=checked(path), help="let in only whose certificate this authority has signed"
+    )
     return made
 
 

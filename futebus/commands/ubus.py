@@ -3,11 +3,10 @@
 import argparse
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import Parser, absolute, checked, open_standard, permissions
+from futebus.commands.arguments import Parser, absolute, checked, open_standard, path, permissions
 from futebus.core.quantities import count, size
 from futebus.host.signals import Endings
 
@@ -127,7 +126,7 @@ def parsers() -> dict[str, Parser]:
     script.add_argument("names", metavar="BUS", nargs="*", type=checked(_name), help="a socket to serve")
     usage = "futebus-ubus expose [OPTION...] CHANNEL BUS"
     expose = _serves(_new("futebus-ubus expose", usage, EXPOSE, EXPOSE_EXAMPLES))
-    expose.add_argument("channel", metavar="CHANNEL", type=Path, help="a channel of a mounted bus")
+    expose.add_argument("channel", metavar="CHANNEL", type=checked(path), help="a channel of a mounted bus")
     expose.add_argument("name", metavar="BUS", type=checked(_name), help="a socket; its name ends in .method or the like")
     expose.add_argument("--wait", action="store_true", help="wait for the bus and the channel's master, and when they go too")
     expose.add_argument("--value", metavar="LINE", type=checked(_line), help="the first value of a property")

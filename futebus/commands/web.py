@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import futebus
-from futebus.commands.arguments import Parser, absolute, checked, fail, missing, open_standard, place
+from futebus.commands.arguments import Parser, absolute, checked, fail, missing, open_standard, path, place
 
 DESCRIPTION = """\
 Shows message buses as a web page: what goes on in which channel, who its clients are, what is said on it. It only shows.
@@ -83,7 +83,7 @@ def parser() -> Parser:
         "--host", metavar="NAME", type=checked(_host), action="append", default=[], help="another name that browsers have for it"
     )
     made.add_argument("--private", action="store_true", help="ask for the token for everything, not for messages only")
-    made.add_argument("--token-file", metavar="FILE", type=Path, help="where the token is; else one is made and printed")
+    made.add_argument("--token-file", metavar="FILE", type=checked(path), help="where the token is; else one is made and printed")
     made.add_argument("-q", "--quiet", action="store_true", help="say only what goes wrong")
     made.add_argument("-V", "--version", action="version", version=f"{COMMAND} {futebus.__version__}")
     return made

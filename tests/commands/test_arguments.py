@@ -41,6 +41,37 @@ def test_a_help_that_nobody_reads_is_none(name: str, option: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_help_without_standard_output_goes_to_who_complains(name: str) -> None:
+    done = run("sh", "-c", 'exec "$@" --help >&-', "sh", *command(name))
+    assert done.returncode == 0
+    assert f"usage: {called(name)} " in done.stderr
+
+
+@pytest.mark.parametrize("name", ["archive", "id", "link", "record", "tmb", "ubus", "web"])
+def test_an_option_that_there_is_not_is_to_blame_and_not_what_is_missing_beside_it(name: str) -> None:
+    done = run(*command(name), "--frob")
+    assert (done.returncode, done.stderr) == (2, f"futebus-{name}: unrecognized arguments: --frob (see futebus-{name} --help)\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tmb", ["", "-q"]),
+        ("link", ["", "nats://h/x"]),
+        ("record", ["", "spool"]),
+        ("record", ["B_x", ""]),
+        ("archive", ["", "archive"]),
+        ("sbus", ["--channel", ""]),
+        ("ubus", ["expose", "", "x.signal"]),
+    ],
+)
+def test_what_is_empty_is_not_the_working_directory(name: str, words: list[str]) -> None:
+    done = run(*command(name), *words)
+    assert done.returncode == 2
+    assert "the empty string is no path" in done.stderr
+
+
 def test_who_is_to_blame_is_the_option_and_not_what_is_beside_it() -> None:
     for name, given, words in (
         ("tmb", ["-x", "1", "/bus/B_x"], "unrecognized arguments: -x"),
