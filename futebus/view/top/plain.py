@@ -188,12 +188,13 @@ def _channels(rows: list[Row]) -> Iterator[str]:
 
 def record(sight: Sight) -> str:
     """A bus for programs, in one line: what `_stat.json` tells, and the rates of the bus and of each channel."""
-    head, channels = rows(sight.text)
+    head, channels = rows(sight.text, _json)
     # Where it is, we know, and take nobody's word for it: it could be that of another bus.
     own = named("mountpoint", os.fsencode(sight.mountpoint)) | {"rates": _rates(sight.watch.whole)}
     told = _json({key: value for key, value in head.items() if key not in ("channels", "mountpoint", "mountpoint_hex")} | own)
     lines = (
-        _json({**row, "clients": clients, "rates": _rates(sight.watch.channels.get(row["number"], NOTHING))})
+        f"{_json({key: value for key, value in row.items() if key not in ('clients', 'rates')})[:-1]}, "
+        f'"clients": [{", ".join(clients)}], "rates": {_json(_rates(sight.watch.channels.get(row["number"], NOTHING)))}}}'
         for row, clients in channels
     )
     return f'{told[:-1]}, "channels": [{", ".join(lines)}]}}'
