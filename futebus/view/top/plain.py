@@ -3,6 +3,7 @@
 The one rule: there is no escape sequence in it, and it needs nothing but Python.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -46,7 +47,10 @@ class Teller:
     def say(self, about: str, words: str) -> None:
         """Says something about a bus; nothing: it is well again."""
         if words and self._said.get(about) != words:
-            print(f"{self._command}: {printable(words)}", file=sys.stderr)
+            with contextlib.suppress(
+                OSError
+            ):  # nobody reads it, or there is no place for it: that is no matter of what is printed
+                print(f"{self._command}: {printable(words)}", file=sys.stderr)
         self._said[about] = words
 
     def forget_but(self, known: Collection[str]) -> None:
