@@ -219,8 +219,8 @@ def _clipped(told: object) -> str:
 def rows(text: bytes, of_client: Callable[[Row], T], bounds: Bounds = NAMED) -> tuple[Row, Iterator[tuple[Row, list[T]]]]:
     """The lines of `_stat.json`: it has one for each channel and each client, see futebus(7).
 
-    They are taken apart one by one, and none is kept: `[],[],[]` is 25 times as much once it is lists, and as long as JSON is taken
-    apart nobody else in this process does anything.
+    They are taken apart one by one, and none is kept: `[],[],[]` is 25 times as much once it is lists, and as long as JSON is
+    taken apart nobody else in this process does anything.
 
     Args:
         text: all of it.
