@@ -68,7 +68,7 @@ class Stream(Response):
     async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
-            with trio.CancelScope() as scope:
+            with trio.CancelScope() as whole:
 
                 async def push(name: str, data: str) -> None:
                     event = f"event: {name}\ndata: {data}\n\n".encode() if name else ALIVE
@@ -81,7 +81,7 @@ class Stream(Response):
                             piece = event[start : start + PIECE_BYTES - FRAME]
                             await send({"type": "http.response.body", "body": piece, "more_body": True})
                             if trio.current_time() > end:
-                                scope.cancel()
+                                whole.cancel()
                             await trio.lowlevel.checkpoint()
 
                 await send({"type": "http.response.body", "body": RETRY, "more_body": True})
