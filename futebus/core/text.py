@@ -1,5 +1,6 @@
 """Names, sizes and times as people read them."""
 
+import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -114,8 +115,32 @@ SLICE_CHARACTERS = 20_000
 """How many characters of a table are written at a time, about. A name may have a thousand."""
 
 
+def columns(text: str) -> int:
+    """How many columns of a terminal a printable text takes: two for each wide character, none for what stands on another one."""
+    return len(text) if text.isascii() else sum(map(_WIDTHS.__getitem__, text))
+
+
+class _Widths(dict[str, int]):
+    """How many columns characters take: what was asked for once need not be looked up again."""
+
+    def __missing__(self, character: str) -> int:
+        is_mark = unicodedata.category(character) in ("Mn", "Me") or "\u1160" <= character <= "\u11ff"
+        width = 0 if is_mark else 1 + (unicodedata.east_asian_width(character) in "WF")
+        if len(self) < _KEPT:
+            self[character] = width
+        return width
+
+
+_WIDTHS = _Widths()
+
+
+def _widest(texts: Iterable[str]) -> int:
+    known = [*texts]
+    return max(map(len if "".join(known).isascii() else columns, known))
+
+
 def table(heads: list[str], rows: Iterable[tuple[str, ...]], right: str) -> Iterator[str]:
-    """Aligned columns, one line a row, two spaces between.
+    """Aligned columns, one line a row, two spaces between. The cells are printable.
 
     A long table takes a while, so it comes in pieces, some of them empty: between two a caller can do something else.
 
@@ -130,7 +155,7 @@ def table(heads: list[str], rows: Iterable[tuple[str, ...]], right: str) -> Iter
     new: list[tuple[str, ...]] = []
 
     def measure() -> list[int]:
-        return [max(width, *map(len, column)) for width, column in zip(widths, zip(*new, strict=True), strict=True)]
+        return [max(width, _widest(column)) for width, column in zip(widths, zip(*new, strict=True), strict=True)]
 
     for row in rows:
         new.append(row)
@@ -143,7 +168,19 @@ def table(heads: list[str], rows: Iterable[tuple[str, ...]], right: str) -> Iter
         widths = measure()
         lines.extend(new)
     slice_ = max(1, min(SLICE, SLICE_CHARACTERS // sum(widths)))
-    form = "  ".join(f"{{:{'>' if head in right.split() else '<'}{width}}}" for head, width in zip(heads, widths, strict=True))
+    falls = [head in right.split() for head in heads]
+
+    def form_for(spare: Iterable[int]) -> str:
+        return "  ".join(f"{{:{'>' if each else '<'}{width}}}" for each, width in zip(falls, spare, strict=True))
+
+    form = form_for(widths)
+
+    def line(cells: tuple[str, ...]) -> str:
+        if "".join(cells).isascii():
+            return form.format(*cells)
+        # A format counts characters.
+        return form_for(width + len(cell) - columns(cell) for width, cell in zip(widths, cells, strict=True)).format(*cells)
+
     # What is written is let go at once: in the end, that of thousands would take too long.
     while lines:
-        yield "".join(form.format(*lines.popleft()).rstrip() + "\n" for _ in range(min(slice_, len(lines))))
+        yield "".join(line(lines.popleft()).rstrip() + "\n" for _ in range(min(slice_, len(lines))))

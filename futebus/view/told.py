@@ -8,11 +8,11 @@ more than what a bus can have, and no more than a line of it is taken apart at a
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..core.kinds import KINDS
 from ..core.limits import MAX_NAME
@@ -175,6 +175,8 @@ class Look:
 Row = Mapping[str, Any]
 """A line of `_stat.json`."""
 
+T = TypeVar("T")
+
 
 def parsed(text: bytes, mountpoint: Path, bounds: Bounds = NAMED) -> Look:
     """What `_stat.json` says.
@@ -188,7 +190,7 @@ def parsed(text: bytes, mountpoint: Path, bounds: Bounds = NAMED) -> Look:
         NoBus: it is none that is understood here.
     """
     try:
-        head, channels = rows(text, bounds)
+        head, channels = rows(text, _client, bounds)
         if (head["format"], head["version"]) != (FORMAT, VERSION):
             known = f"speaks version {_clipped(head['version'])} of {_clipped(head['format'])}, not {VERSION}"
             raise NoBus(f"the bus on {mountpoint} {known}", None)
@@ -214,18 +216,19 @@ def _clipped(told: object) -> str:
     return escape(clipped(str(told), MOST_WORDS).encode("utf-8", "backslashreplace"))
 
 
-def rows(text: bytes, bounds: Bounds = NAMED) -> tuple[Row, Iterator[tuple[Row, list[Row]]]]:
+def rows(text: bytes, of_client: Callable[[Row], T], bounds: Bounds = NAMED) -> tuple[Row, Iterator[tuple[Row, list[T]]]]:
     """The lines of `_stat.json`: it has one for each channel and each client, see futebus(7).
 
-    They are taken apart one by one: `[],[],[]` is 25 times as much once it is lists, and as long as JSON is taken apart nobody
-    else in this process does anything.
+    They are taken apart one by one, and none is kept: `[],[],[]` is 25 times as much once it is lists, and as long as JSON is
+    taken apart nobody else in this process does anything.
 
     Args:
         text: all of it.
+        of_client: makes of the line of a client what is kept of it; it may raise a ValueError.
         bounds: how much it may have.
 
     Returns:
-        What it says of the bus; and of each channel what it says, and what of its clients, as one asks for it.
+        What it says of the bus; and of each channel what it says, and what is kept of its clients, as one asks for it.
 
     Raises:
         ValueError: it is something else. So may be found out only when one asks for channels.
@@ -235,7 +238,7 @@ def rows(text: bytes, bounds: Bounds = NAMED) -> tuple[Row, Iterator[tuple[Row, 
     head, *lines = text.decode("ascii").removesuffix("\n").split("\n")
     if lines and (not head.endswith("[") or lines.pop() != "]}"):
         raise ValueError("its lines are others")
-    return _row(head, "]}"), _channels(lines, bounds)
+    return _row(head, "]}"), _channels(lines, of_client, bounds)
 
 
 def _finite(text: str) -> float:
@@ -248,8 +251,8 @@ _JSON = json.JSONDecoder(parse_constant=lambda word: None, parse_float=_finite)
 """`NaN` and `Infinity` are no JSON, and none of what a bus tells; neither is what becomes one, as 1e999 does."""
 
 
-def _channels(lines: Iterable[str], bounds: Bounds) -> Iterator[tuple[Row, list[Row]]]:
-    counted, row, clients = [0, 0], None, list[Row]()
+def _channels(lines: Iterable[str], of_client: Callable[[Row], T], bounds: Bounds) -> Iterator[tuple[Row, list[T]]]:
+    counted, row, clients = [0, 0], None, list[T]()
     for line in lines:
         line = line.removesuffix(",")
         is_client = line.startswith(" ")
@@ -260,7 +263,7 @@ def _channels(lines: Iterable[str], bounds: Bounds) -> Iterator[tuple[Row, list[
             raise ValueError("it has more channels or clients than are looked at here")
         if is_client:
             client = line.removesuffix("]}")
-            clients.append(_row(client))
+            clients.append(of_client(_row(client)))
             is_last = client != line
         else:
             row = _row(line, "]}")
@@ -315,7 +318,7 @@ _CHANNEL = "number uid gid messages_in bytes_in copies messages_out bytes_out dr
 _CLIENT = "pid uid wbuf_bytes rbuf_bytes rlist_messages rlist_bytes sent received dropped".split()
 
 
-def _channel(row: Row, clients: list[Row]) -> Channel:
+def _channel(row: Row, clients: list[Client]) -> Channel:
     file, letter = name_of(row, "name"), _word(row, "type")
     # It is what is opened by who watches it: the kernel would take a path, from this directory or from any other.
     if letter.encode() not in KINDS or file[:1] != letter.encode() or b"/" in file or b"\0" in file or len(file) > MAX_NAME:
@@ -323,7 +326,7 @@ def _channel(row: Row, clients: list[Row]) -> Channel:
     return Channel(
         name=escape(file),
         file=file,
-        clients=tuple(map(_client, clients)),
+        clients=tuple(clients),
         type=letter,
         state=_word(row, "state"),
         mode=_word(row, "mode"),

@@ -146,6 +146,14 @@ def test_table() -> None:
     )
 
 
+def test_a_table_is_aligned_as_terminals_show_it() -> None:
+    """Wide characters take two columns, and what stands on another one takes none."""
+    rows = [("B_漢字", "1", "x"), ("B_e\u0301te\u0301", "22", "é"), ("B_🐟", "3", "語")]
+    assert "".join(table(["NAME", "N", "WHAT"], rows, right="N")) == (
+        "NAME     N  WHAT\nB_漢字   1  x\nB_e\u0301te\u0301   22  é\nB_🐟     3  語\n"
+    )
+
+
 def test_a_table_without_rows_is_its_heads() -> None:
     assert "".join(table(["A", "B"], [], right="A")) == "A  B\n"
 

@@ -382,3 +382,4 @@ def test_who_listens_later_is_not_shown_the_token(page: Page, bus: Mount, place:
         assert b"authorization" not in asked.lower()
     page.wait(lambda: page.focused == "token", "it is asked for")
     assert "another one may be in its place" in page.text("#ask-why")
+    assert page.run("return sessionStorage.length") == 0, "nor does a page that is loaded from there find it"

@@ -165,7 +165,7 @@ def test_so_many_and_no_more(bus: Mount) -> None:
 
 def test_what_is_told_costs_what_it_is_long(bus: Mount) -> None:
     """Lists in lists are 25 times as much in memory as in the text."""
-    bus.touch("B_x")
+    file = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
     size = 4 << 20
     small = b"[]" + b",[]" * ((MOST_LINE - 1000) // 3)
     whole = read(bus.path)
@@ -177,7 +177,12 @@ def test_what_is_told_costs_what_it_is_long(bus: Mount) -> None:
         edited(bus, lambda head: head.update(channels=[{**head["channels"][0], "x": 0}] * (size // len(small)))).replace(
             b'"x": 0', b'"x": [' + small + b"]"
         ),
+        edited(bus, lambda head: head["channels"][0].update(clients=_bombs(head["channels"][0], size // len(small)))).replace(
+            b'"x": 0', b'"x": [' + small + b"]"
+        ),
     ]
+    os.close(file)
+    assert parsed(bombs[-1], bus.path).clients > 60, "it is understood"
     for bomb in bombs:
         tracemalloc.start()
         try:
@@ -189,16 +194,21 @@ def test_what_is_told_costs_what_it_is_long(bus: Mount) -> None:
             tracemalloc.stop()
 
 
+def _bombs(channel: Any, count: int) -> list[Any]:
+    """So many clients, each with place for something else."""
+    return [{**channel["clients"][0], "x": 0, "y": 0}] * count
+
+
 def test_no_number_is_without_end() -> None:
     for value in (b"1e999", b"-1e999"):
         with pytest.raises(ValueError, match="no end"):
-            rows(b'{"x": %s, "channels": [\n]}\n' % value)
-    head, _ = rows(b'{"x": Infinity, "channels": [\n]}\n')
+            rows(b'{"x": %s, "channels": [\n]}\n' % value, dict)
+    head, _ = rows(b'{"x": Infinity, "channels": [\n]}\n', dict)
     assert head["x"] is None
 
 
 def test_lines_that_are_not_asked_for_are_not_looked_at() -> None:
-    head, channels = rows(b'{"x": 1, "channels": [\nnonsense\n]}\n')
+    head, channels = rows(b'{"x": 1, "channels": [\nnonsense\n]}\n', dict)
     assert head == {"x": 1, "channels": []}
     with pytest.raises(ValueError, match="Expecting value"):
         next(channels)

@@ -67,6 +67,8 @@ class Top(App[None]):
         self.waits_for = NONE
         """Why no bus is shown, if none is."""
         self._seconds, self._on_start = interval, on_start
+        self._named: list[tuple[Sight, bool]] = []
+        """Of which buses something was drawn last."""
 
     def _tell(self) -> None:
         """A look has come to its end, in another thread."""
@@ -114,11 +116,17 @@ class Top(App[None]):
             self._draw()
 
     def on_looked(self) -> None:
-        """Shows what was seen."""
-        if self.sights.settle():
+        """Shows what was seen, if it is of what is shown: thousands of channels take a while, and there may be many buses."""
+        settled = self.sights.settle()
+        if settled and (self.sight in settled or self._names() != self._named):
             self._draw()
 
+    def _names(self) -> list[tuple[Sight, bool]]:
+        """What is to be seen of all buses, whichever is shown: which there are, and with which something is wrong."""
+        return [(sight, bool(sight.words)) for sight in self.sights.shown]
+
     def _draw(self) -> None:
+        self._named = self._names()
         shown = self.sights.shown
         if self.sight not in shown:
             self.sight = shown[0] if shown and (self.sight is None or not self.sight.look) else self.sight

@@ -25,7 +25,11 @@ linux_driver.getincrementaldecoder = lambda encoding: partial(getincrementaldeco
 
 
 class _Output(io.TextIOBase):
-    """Standard output; when nobody has the terminal any more, nothing."""
+    """Standard output; when nobody has the terminal any more, nothing. What its encoding has no character for is `?`."""
+
+    def __init__(self) -> None:
+        # It would end the thread that writes, and nothing more would be drawn, nor the terminal be left as it was.
+        sys.__stdout__.reconfigure(errors="replace")  # type: ignore[union-attr]
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@
 The one rule: there is no escape sequence in it, and it needs nothing but Python.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -46,7 +47,10 @@ class Teller:
     def say(self, about: str, words: str) -> None:
         """Says something about a bus; nothing: it is well again."""
         if words and self._said.get(about) != words:
-            print(f"{self._command}: {printable(words)}", file=sys.stderr)
+            with contextlib.suppress(
+                OSError
+            ):  # nobody reads it, or there is no place for it: that is no matter of what is printed
+                print(f"{self._command}: {printable(words)}", file=sys.stderr)
         self._said[about] = words
 
     def forget_but(self, known: Collection[str]) -> None:
@@ -188,12 +192,13 @@ def _channels(rows: list[Row]) -> Iterator[str]:
 
 def record(sight: Sight) -> str:
     """A bus for programs, in one line: what `_stat.json` tells, and the rates of the bus and of each channel."""
-    head, channels = rows(sight.text)
+    head, channels = rows(sight.text, _json)
     # Where it is, we know, and take nobody's word for it: it could be that of another bus.
     own = named("mountpoint", os.fsencode(sight.mountpoint)) | {"rates": _rates(sight.watch.whole)}
     told = _json({key: value for key, value in head.items() if key not in ("channels", "mountpoint", "mountpoint_hex")} | own)
     lines = (
-        _json({**row, "clients": clients, "rates": _rates(sight.watch.channels.get(row["number"], NOTHING))})
+        f"{_json({key: value for key, value in row.items() if key not in ('clients', 'rates')})[:-1]}, "
+        f'"clients": [{", ".join(clients)}], "rates": {_json(_rates(sight.watch.channels.get(row["number"], NOTHING)))}}}'
         for row, clients in channels
     )
     return f'{told[:-1]}, "channels": [{", ".join(lines)}]}}'

@@ -84,6 +84,10 @@ class Lines(Widget):
         self._left = max(min(self._left + by, most), 0)
         self.refresh()
 
+    def on_resize(self) -> None:
+        """Shows no more of what is to the right than there is."""
+        self.shift(0)
+
     @property
     def _last(self) -> int:
         """The line that is on top if the last is to be seen."""
@@ -199,7 +203,9 @@ class Table(Widget, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        """Keeps the cursor in sight."""
+        """Keeps the cursor in sight, and brings columns back for which there is place now."""
+        while self._shift and self._shift - 1 + len(self._layout(self._shift - 1)) >= len(self.columns):
+            self._shift -= 1
         self._put(self._cursor)
 
     # ------------------------------------------------------------------------------------------ keys

@@ -105,6 +105,8 @@ class Pages:
         self._streams = Peers(MOST_STREAMS)
         self._tails = Places(MOST_TAILS)
         self._room = Room()
+        self._streamed = Room()
+        """Where what is on its way to pages waits."""
         self._writing = trio.Lock()
         self._answers: dict[tuple[str, str], tuple[float, Any]] = {}
         """What buses have answered, until when that is recent."""
@@ -137,7 +139,7 @@ class Pages:
         # What is no number is that of no channel.
         which = None if not number else int(number) if _NUMBER.fullmatch(number) else -1
         feed = partial(self._show, _asked(request, "bus"), _asked(request, "channel"), which)
-        return Stream(feed, refusal, partial(self._streams.place, who))
+        return Stream(feed, refusal, partial(self._streams.place, who), self._streamed, who)
 
     async def _show(self, bus: str, channel: str, which: int | None, push: Push) -> None:
         with self._feeds.looking():

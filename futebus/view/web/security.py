@@ -146,10 +146,6 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-            return
-
         is_begun = is_answered = False
 
         async def guarded(message: Message) -> None:

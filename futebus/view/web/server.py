@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 
+import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
@@ -38,10 +39,12 @@ ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 MOST_CONNECTIONS = 128
 
 HEADER_BYTES = 16 * 1024
-"""How long the head of a request may be."""
+"""How long the head of a request may be: what it asks for, and its headers as they stand there."""
+
+TOO_LONG = 431
 
 RECEIVED_BYTES = 4 * 1024
-"""What is taken at once: how long a head is, is looked at in between."""
+"""What is taken at once: how long a head is that has not come to its end is looked at in between."""
 
 IDLE_SECONDS = 5.0
 """How long a browser may take for a request, and stay without one."""
@@ -203,9 +206,9 @@ class _Browser:
 
 
 class _Speech(TCPServer):
-    """What is said on a connection: HTTP/1.1, and never another version.
+    """What is said on a connection: HTTP/1.1, and never another version or a WebSocket.
 
-    Hypercorn would go over to HTTP/2 when a browser begins with it or asks for it, and has no deadline for a silent one there.
+    Hypercorn would go over to these when a browser begins with them or asks for them, and has no deadline for a silent one there.
     """
 
     async def _read_data(self) -> None:
@@ -213,7 +216,17 @@ class _Speech(TCPServer):
         assert isinstance(protocol, H11Protocol)
         # Who only asks for it is answered as if he had not, and who begins with it is told (`security`).
         protocol._check_protocol = _stay  # type: ignore[method-assign]
-        close, closed = protocol._close_stream, trio.Event()
+        begin, close, closed = protocol._create_stream, protocol._close_stream, trio.Event()
+
+        async def beginning(request: h11.Request) -> None:
+            headers = [*request.headers]
+            if len(request.target) + sum(len(name) + len(b": \r\n") + len(value) for name, value in headers) > HEADER_BYTES:
+                await protocol._send_error_response(TOO_LONG)
+                await protocol.send(Closed())
+                return
+            left = [header for header in headers if header[0] != b"upgrade"]
+            version = request.http_version
+            await begin(h11.Request(method=request.method, headers=left, target=request.target, http_version=version))
 
         def is_answered() -> bool:
             return protocol.stream is None
@@ -224,6 +237,7 @@ class _Speech(TCPServer):
             closed.set()
             closed = trio.Event()
 
+        protocol._create_stream = beginning  # type: ignore[method-assign]
         protocol._close_stream = closing  # type: ignore[method-assign]
         while True:
             try:

@@ -4,11 +4,10 @@
 const KEY = "futebus-token";
 const SILENCE = 40_000; // milliseconds: the server says something every 15 seconds
 const LONGEST = 32 << 20; // characters of one event
-const LOST = "the server was gone, and another one may be in its place: reload the page, or show the token again, if you trust it";
+const LOST = "the server was gone, and another one may be in its place: show the token again, if you trust it";
 
 export class Token {
-  // Whoever listens on the port of a server that has gone is not shown the token by itself.
-  static isHeld = false;
+  static isForgotten = false;
 
   // It comes behind the # of the address, which no server and no log sees, and does not stay there.
   static takeFromAddress() {
@@ -24,11 +23,17 @@ export class Token {
 
   static set(token) {
     sessionStorage.setItem(KEY, token.trim());
-    Token.isHeld = false;
+    Token.isForgotten = false;
+  }
+
+  // Whoever listens on the port of a server that has gone is not shown it, nor does a page that he makes find it.
+  static forget() {
+    sessionStorage.removeItem(KEY);
+    Token.isForgotten = true;
   }
 
   static get headers() {
-    const token = Token.isHeld ? null : sessionStorage.getItem(KEY);
+    const token = sessionStorage.getItem(KEY);
     return token ? { Authorization: "Bearer " + token } : {};
   }
 }
@@ -55,7 +60,7 @@ export class Stream {
         if (!answer.ok) {
           const words = (await answer.text()).trim();
           if (this.isClosed) return;
-          this.handlers.refused(answer.status, answer.status === 401 && Token.isHeld ? LOST : words);
+          this.handlers.refused(answer.status, answer.status === 401 && Token.isForgotten ? LOST : words);
           if (answer.status !== 503) return;
         } else {
           this.handlers.opened();
@@ -71,7 +76,7 @@ export class Stream {
   }
 
   lose(words) {
-    Token.isHeld = true;
+    Token.forget();
     this.handlers.broken(words);
   }
 

@@ -39,8 +39,12 @@ _JOINERS = "\u200c\u200d"
 """Invisible, and a part of words and of pictures that are made of several."""
 
 
+MOST_KNOWN = 65_536
+"""Of how many characters it is known how they are shown."""
+
+
 class _Shown(dict[int, int | str]):
-    """How characters are shown, for `str.translate`.
+    """How characters are shown, for `str.translate`. What was asked for once is known then.
 
     Control characters are shown as the pictures that Unicode has of them. What cannot be seen, would turn the rest of the line
     around or end it is shown by its number.
@@ -48,9 +52,11 @@ class _Shown(dict[int, int | str]):
 
     def __missing__(self, code: int) -> int | str:
         character = chr(code)
-        if character.isprintable() or character in _JOINERS or unicodedata.category(character) == "Zs":
-            return code
-        return f"<U+{code:04X}>"
+        is_seen = character.isprintable() or character in _JOINERS or unicodedata.category(character) == "Zs"
+        found = code if is_seen else f"<U+{code:04X}>"
+        if len(self) < MOST_KNOWN:
+            self[code] = found
+        return found
 
 
 _SHOWN = _Shown(_PICTURES | {9: 9})
@@ -58,7 +64,9 @@ _SHOWN = _Shown(_PICTURES | {9: 9})
 
 def shown(line: Line) -> str:
     """A line as a page shows it: one line of text, of what it has first."""
-    text = line.text.decode("utf-8", "replace").translate(_SHOWN)
+    text = line.text.decode("utf-8", "replace")
+    if not text.isprintable():  # else nothing of it is shown in another way, and that is found out sooner
+        text = text.translate(_SHOWN)
     return f"{text}… and {line.rest} more bytes" if line.rest else text
 
 

@@ -284,6 +284,23 @@ def test_columns_for_which_there_is_no_place_are_brought_by_keys(bus: Mount) -> 
     played(play)
 
 
+def test_columns_come_back_when_there_is_place_again(bus: Mount) -> None:
+    async def play() -> None:
+        bus.touch("B_x")
+        async with seen(bus.path, size=(40, 10)) as view:
+            await view.lists("B_x")
+            await view.press(*["right"] * 12)
+            await view.settle()
+            assert "STATE" not in view.screen_text
+            for width, is_all in ((60, False), (140, True)):
+                await view.pilot.resize_terminal(width, 10)
+                await view.is_wide(width)
+                await view.until(lambda: "DROP" in view.screen_text)
+                assert ("STATE" in view.screen_text) == ("«" not in view.screen_text) == is_all
+
+    played(play)
+
+
 def test_a_thousand_channels(bus: Mount) -> None:
     async def play() -> None:
         for number in range(1000):

@@ -12,6 +12,7 @@ from futebus.host.mounted import NoBus
 from futebus.view.top.said import TailView
 from futebus.view.top.screens import Overview
 from futebus.view.top.sights import Sights
+from futebus.view.top.widgets import Table
 
 from ...helpers.mounts import Mount, Mounting
 from ...helpers.waiting import DEADLINE, until
@@ -66,6 +67,40 @@ def test_a_bus_that_comes_and_goes(place: Path, mounting_there: Callable[[Path],
             (bus / "B_1").write_text("back again\n")
             await view.says("said", "back again")
             await view.press("escape")
+
+    played(play)
+
+
+def test_what_is_seen_of_others_does_not_sort_what_is_shown(mounting: Mounting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With forty buses, four thousand channels would be sorted forty times an interval."""
+    shown, other = mounting(), mounting()
+    arranged = []
+    arrange = Table._arrange
+
+    def note(table: Table) -> None:
+        arranged.append(len(table._all))
+        arrange(table)
+
+    monkeypatch.setattr(Table, "_arrange", note)
+
+    async def play() -> None:
+        async with seen(shown.path, other.path, interval=86_400) as view:
+            first, second = view.top.sights.shown
+            await view.until(lambda: first.looks and second.looks, "both are looked at")
+            await view.settle()
+            before = len(arranged)
+            for _ in range(3):
+                second.begin()
+                await view.until(lambda: second._question.call is None, "the other is looked at")
+                await view.settle()
+            assert len(arranged) == before
+            shown.touch("B_x")
+            first.begin()
+            await view.lists("B_x")
+            other.unmount()
+            second.begin()
+            await view.until(lambda: second.words, "it has gone")
+            await view.until(lambda: view.top._named[1] == (second, True), "its name is drawn in red")
 
     played(play)
 

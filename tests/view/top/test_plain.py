@@ -242,6 +242,26 @@ def test_nowhere_to_print(bus: Mount, options: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (1, "futebus-top: standard output: Bad file descriptor\n")
 
 
+def test_nowhere_to_complain(bus: Mount, place: Path, start: Start) -> None:
+    """What is wrong with a bus cannot be said: the others are shown, and it has failed all the same."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") as full:
+        for nowhere in (writer, full.fileno()):
+            done = subprocess.run(
+                [*ONCE, place / "none", bus.path], stdout=subprocess.PIPE, stderr=nowhere, text=True, timeout=DEADLINE
+            )
+            assert done.returncode == 1
+            assert done.stdout.startswith(f"{bus.path}: futebus")
+            told = start(*COMMAND, "--json", "-i", "0.1", place / "none", bus.path, stdout=subprocess.PIPE, stderr=nowhere)
+            assert told.stdout
+            for _ in range(3):
+                assert json.loads(told.stdout.readline())["mountpoint"] == str(bus.path)
+            told.terminate()
+            assert told.wait(DEADLINE) == 0
+    os.close(writer)
+
+
 WITHOUT = """
 import sys
 for name in ("textual", "rich"):

@@ -215,6 +215,15 @@ def test_a_long_line_is_brought_by_keys(bus: Mount) -> None:
             await view.settle()
             assert "<0>" in view.screen_text
             assert "short" in view.screen_text
+            await view.press(*["right"] * 20)
+            for width in (60, 300):
+                await view.pilot.resize_terminal(width, 10)
+                await view.is_wide(width)
+                await view.until(lambda: "漢end" in view.screen_text)
+                drawn = next(line for line in view.screen_text.split("\n") if "漢end" in line)
+                assert ("<0>" in drawn) == (width == 300), "no more is left out than there is no place for"
+                assert width == 300 or drawn.rstrip() == drawn
+            assert "short" in view.screen_text
 
     played(play)
 

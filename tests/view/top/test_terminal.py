@@ -172,6 +172,17 @@ def test_keys_that_are_no_characters(bus: Mount) -> None:
         terminal.ends()
 
 
+def test_a_terminal_of_another_encoding(bus: Mount) -> None:
+    """Bars and dots are none of its characters: all else is shown, and it is left as it was."""
+    bus.touch("B_漢")
+    (bus.path / "B_caf\xe9").touch()
+    with Terminal(bus.path, environment={"PYTHONIOENCODING": "latin-1"}) as terminal:
+        terminal.wait_for("B_?")
+        until(lambda: b"B_caf\xe9" in terminal.shown, "what it has characters for is shown")
+        terminal.type(b"q")
+        terminal.ends()
+
+
 def test_without_colours(bus: Mount) -> None:
     colour = rb"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]"
     for environment, has_colours in (dict[str, str](), True), ({"NO_COLOR": "1"}, False):

@@ -17,7 +17,8 @@ from futebus.view.web.answers import Large, Room
 from futebus.view.web.feeds import Feeds
 from futebus.view.web.pages import MOST_STREAMS, Pages
 from futebus.view.web.security import GONE, Gate, rules_for
-from futebus.view.web.server import ORIGIN
+from futebus.view.web.server import ORIGIN, PIECE_BYTES, SEND_SECONDS, WHOLE_SECONDS
+from futebus.view.web.stream import ALIVE, RETRY, Push, Stream
 
 from ...helpers.programs import Start
 from .webs import Web
@@ -49,9 +50,10 @@ class Asked:
         self.reads = trio.Event()
 
     async def run(self) -> None:
-        await self._app(self._scope, self._receive, self._send)
+        await self._app(self._scope, self.nothing, self._send)
 
-    async def _receive(self) -> Message:
+    @staticmethod
+    async def nothing() -> Message:
         await trio.sleep_forever()
         raise AssertionError
 
@@ -83,6 +85,59 @@ def test_so_much_waits_to_be_read_and_no_more() -> None:
         assert room.has(MINE, 100)
 
     trio.run(main)
+
+
+def test_so_much_is_on_its_way_to_pages_and_no_more() -> None:
+    """A page for which there is no room gets what is newer, later."""
+
+    async def main() -> None:
+        room, sent = Room(220), dict[str, list[bytes]]()
+        reads = trio.Event()
+
+        async def page(name: str) -> None:
+            async def send(message: Message) -> None:
+                body = message.get("body", b"")
+                sent.setdefault(name, []).append(body)
+                if b"event" in body:
+                    await reads.wait()
+
+            async def feed(push: Push) -> None:
+                await push("buses", "x" * 60)
+                await push("buses", "new")
+
+            scope: Scope = {"type": "http", "method": "GET", "path": "/events"}
+            await Stream(feed, room=room, who=STRANGE)(scope, Asked.nothing, send)
+
+        async with trio.open_nursery() as nursery:
+            for name in ("first", "second"):
+                nursery.start_soon(page, name)
+                await trio.testing.wait_all_tasks_blocked()
+            assert b"x" * 60 in sent["first"][-1]
+            assert sent["second"] == [b"", RETRY, ALIVE, b"event: buses\ndata: new\n\n"]
+            reads.set()
+        assert sent["first"][-2:] == [b"event: buses\ndata: new\n\n", b""]
+        assert room.has(STRANGE, 110)
+
+    trio.run(main)
+
+
+def test_an_event_is_sent_in_pieces_and_does_not_take_for_ever() -> None:
+    sizes = []
+
+    async def send(message: Message) -> None:
+        sizes.append(len(message.get("body", b"")))
+        await trio.sleep(SEND_SECONDS - 1)
+
+    async def feed(push: Push) -> None:
+        while True:
+            await push("buses", "x" * 1000 * PIECE_BYTES)
+
+    async def main() -> None:
+        await Stream(feed, room=Room(), who=MINE)({"type": "http", "method": "GET", "path": "/events"}, Asked.nothing, send)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert max(sizes) < PIECE_BYTES
+    assert len(sizes) <= WHOLE_SECONDS / (SEND_SECONDS - 1) + 4
 
 
 def test_who_comes_at_the_same_time_has_no_more_places() -> None:

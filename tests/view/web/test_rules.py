@@ -99,7 +99,7 @@ def test_it_only_shows(bus: Mount, place: Path, start: Start) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
     upgrade = b"GET /events HTTP/1.1\r\nHost: evil\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
     with served.raw(upgrade + b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n") as connection:
-        assert connection.recv(100).startswith(b"HTTP/1.1 403")
+        assert connection.recv(100).startswith(b"HTTP/1.1 421")
     with served.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])) as connection:
         assert is_over(connection)
     assert served.ask("/metrics").status == 200

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from futebus.view.tail import Line, Tail
+from futebus.view.web import tails
 from futebus.view.web.pages import MOST_TAILS
 from futebus.view.web.tails import MOST_LINES, _push_lines, shown
 
@@ -200,3 +201,23 @@ def test_a_channel_that_has_lost_its_name(bus: Mount, place: Path, start: Start)
                 assert none.next("clients")["clients"] == []
         os.close(keeper)
     served.end()
+
+
+def test_how_a_character_is_shown_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who floods a channel with letters that are no ASCII keeps nobody busy."""
+    asked = []
+    find_out = tails._Shown.__missing__
+
+    def ask(known: tails._Shown, code: int) -> int | str:
+        asked.append(code)
+        return find_out(known, code)
+
+    monkeypatch.setattr(tails._Shown, "__missing__", ask)
+    monkeypatch.setattr(tails, "_SHOWN", tails._Shown(tails._SHOWN))
+    for _ in range(3):
+        assert shown(Line("ѣѫѧ".encode(), 0)) == "ѣѫѧ"
+        assert shown(Line("ѣ\x01ѫ\u202e".encode(), 0)) == "ѣ␁ѫ<U+202E>"
+    assert len(asked) == len(set(asked))
+    monkeypatch.setattr(tails, "MOST_KNOWN", len(tails._SHOWN))
+    assert shown(Line("\u202dѧ".encode(), 0)) == "<U+202D>ѧ"
+    assert len(tails._SHOWN) == tails.MOST_KNOWN
