@@ -7,15 +7,14 @@ may die at any moment, and nothing is lost: the holder starts another drain, and
 import contextlib
 import math
 import os
+import queue
 import re
 import signal
 import sys
-import threading
 import time
 import traceback
 import zlib
 from collections.abc import Callable
-from typing import TypeVar
 
 from ..client.inquire import inquire
 from ..core.text import counted
@@ -23,13 +22,12 @@ from ..host.mounted import ANSWER_SECONDS, NoBus, find_bus
 from ..host.service import ServiceManager
 from ..host.signals import ending_signals
 from ..spool import Spool, SpoolError, SpoolLock
+from .apart import apart
 from .channel import Say, check_channel, join
 from .children import PAUSE_SECONDS, how, pause_after
 from .publishing import Publishing
 from .recording import Held, Recording
 from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
-
-T = TypeVar("T")
 
 INSISTING_SECONDS = 0.5
 """How long after the first signal to end the next one means it: timeout(1) sends each twice, to the process and to its group."""
@@ -126,6 +124,14 @@ class Holder:
             self._manager.tell(f"STATUS={words}")
             self._say(words)
 
+        words: queue.SimpleQueue[str] = queue.SimpleQueue()
+        """What the thread has to say."""
+
+        def pass_on() -> None:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    say(words.get_nowait())
+
         asked: float | None = None
         """Since when the bus is asked for the channel, and has not answered. Nobody waits for that but a thread."""
 
@@ -139,17 +145,19 @@ class Holder:
 
             nonlocal asked
             asked = time.monotonic()
-            return join(recording.channel, recording.is_master, recording.mode, say=say, wait=pause, left=left)
+            return join(recording.channel, recording.is_master, recording.mode, say=words.put, wait=pause, left=left)
 
         said = None
 
-        def tell_hanging() -> None:
+        def meanwhile() -> None:
             nonlocal said
+            pass_on()
             if asked is not None and asked != said and time.monotonic() - asked > ANSWER_SECONDS:
                 said = asked
                 say(f"the bus on {recording.channel.parent} does not answer; waiting")
 
-        descriptor = self._apart(enter, meanwhile=tell_hanging)
+        descriptor = apart(enter, self._wait, meanwhile)
+        pass_on()
         if descriptor is None:
             return None
         # The name carries all that a later process must know.
@@ -193,7 +201,7 @@ class Holder:
                 return inquire(descriptor).queued
             return 0
 
-        if queued := self._apart(ask, END_SECONDS / 2):
+        if queued := apart(ask, seconds=END_SECONDS / 2):
             self._say(f"{self._recording.channel}: {counted(queued, 'line')} came while it ended and will not be in the spool")
         self._close()
 
@@ -332,53 +340,10 @@ class Holder:
                 finally:
                     os.close(bus)
 
-        self._apart(take, END_SECONDS / 2)
+        apart(take, seconds=END_SECONDS / 2)
         self._manager.drop(held.name)
 
     # ------------------------------------------------------------------------------------------ waiting
-
-    def _apart(
-        self,
-        work: Callable[[Callable[[float], bool]], T],
-        seconds: float | None = None,
-        meanwhile: Callable[[], object] = lambda: None,
-    ) -> T | None:
-        """Does something with the bus in a thread, so that a bus that hangs does not keep this process from being ended.
-
-        Args:
-            work: what. It is given a function that waits for so many seconds, and tells whether to go on.
-            seconds: how long it is waited for; None: until a signal ends it.
-            meanwhile: called here again and again.
-
-        Returns:
-            What it has returned; None if it was given up.
-        """
-        outcome: list[T] = []
-        errors: list[BaseException] = []
-        given_up = threading.Event()
-
-        def do_it() -> None:
-            try:
-                outcome.append(work(lambda pause: not given_up.wait(pause)))
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=do_it, name="bus", daemon=True)
-        thread.start()
-        end = None if seconds is None else time.monotonic() + seconds
-        pause = 0.001
-        while thread.is_alive() and (time.monotonic() < end if end is not None else self._ending is None):
-            # A signal is waited for as everywhere here. At the end it is another time.
-            if end is None:
-                self._wait(pause)
-            else:
-                thread.join(pause)
-            pause = min(pause * 1.5, 0.05)
-            meanwhile()
-        given_up.set()
-        if errors:
-            raise errors[0]
-        return outcome[0] if outcome else None
 
     def _wait(self, seconds: float) -> bool:
         """Waits for so long, or for a signal to end. Returns whether to go on."""

@@ -15,9 +15,9 @@ from .watching import WATCH
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts programs, with pipes for their input and output. At the end of the test they are killed, and what they started."""
+@contextlib.contextmanager
+def starting() -> Iterator[Start]:
+    """Starts programs, with pipes for their input and output. In the end they are killed, and what they started."""
     running: list[subprocess.Popen[str]] = []
 
     def begin(*command: str | Path, **popen: Any) -> "subprocess.Popen[str]":
@@ -36,3 +36,10 @@ def start() -> Iterator[Start]:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             WATCH.sessions.discard(process.pid)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts programs that do not outlive the test: see `starting`."""
+    with starting() as begin:
+        yield begin

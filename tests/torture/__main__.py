@@ -29,13 +29,21 @@ def show(words: str) -> None:
 def main() -> int:
     """Tortures for as long as it is told to. Returns 0 if nothing was lost, 1 otherwise."""
     parser = argparse.ArgumentParser(prog="scripts/torture", description="Kills everybody all the time, and looks at every line.")
-    parser.add_argument("what", nargs="?", choices=["bus", "gateways", "spark"], default="bus", help="what to torture (bus)")
+    parser.add_argument(
+        "what", nargs="?", choices=["bus", "gateways", "hosts", "spark"], default="bus", help="what to torture (bus)"
+    )
+    parser.add_argument("rounds", nargs="?", type=int, help="how many rounds, of gateways and hosts, whatever --minutes says")
     parser.add_argument("--minutes", type=float, default=10.0, help="for how long (10); what has begun then is ended")
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="of the first trial; the next have the numbers behind it"
     )
     given = parser.parse_args()
-    tortures = {"bus": torture_bus, "gateways": torture_gateways, "spark": torture_spark}
+    if given.rounds is not None and given.what not in ("gateways", "hosts"):
+        parser.error(f"{given.what} has no rounds: --minutes, please")
+    if given.rounds is not None:
+        in_rounds = {"gateways": torture_gateways, "hosts": torture_hosts}
+        return in_rounds[given.what](given.minutes, given.seed, given.rounds)
+    tortures = {"bus": torture_bus, "gateways": torture_gateways, "hosts": torture_hosts, "spark": torture_spark}
     return tortures[given.what](given.minutes, given.seed)
 
 
@@ -55,7 +63,7 @@ def torture_bus(minutes: float, seed: int) -> int:
     return in_turn(trials(), minutes, "trials", least=1 + len(TRIALS))
 
 
-def torture_gateways(minutes: float, seed: int) -> int:
+def torture_gateways(minutes: float, seed: int, rounds_: int | None = None) -> int:
     """One round with a gateway after the other. The seed says which gateway it is, and what is done to it."""
     from .gateways.harms import pair_of, play
 
@@ -69,10 +77,27 @@ def torture_gateways(minutes: float, seed: int) -> int:
                 lambda place, show, name=name, harm=harm, number=number: play(place, name, harm, number, seconds, show),  # type: ignore[misc]
             )
 
-    return in_turn(rounds(), minutes, "rounds")
+    return in_turn(rounds(), minutes, "rounds", count=rounds_)
 
 
-def in_turn(trials: Iterator[tuple[str, Play]], minutes: float, what: str, *, least: int = 1) -> int:
+def torture_hosts(minutes: float, seed: int, rounds_: int | None = None) -> int:
+    """One round with several hosts after the other. The seed says what is there, and what is done to it."""
+    from .hosts.rounds import pair_of, play
+
+    seconds = max(3.0, 10 * min(1.0, minutes / 10))
+
+    def rounds() -> Iterator[tuple[str, Play]]:
+        for number in itertools.count(seed):
+            kind, harm = pair_of(number)
+            yield (
+                f"{kind}, {harm}, seed {number}",
+                lambda place, show, kind=kind, harm=harm, number=number: play(place, kind, harm, number, seconds, show),  # type: ignore[misc]
+            )
+
+    return in_turn(rounds(), minutes, "rounds", count=rounds_)
+
+
+def in_turn(trials: Iterator[tuple[str, Play]], minutes: float, what: str, *, least: int = 1, count: int | None = None) -> int:
     """One trial after the other, while there is time.
 
     Args:
@@ -80,6 +105,7 @@ def in_turn(trials: Iterator[tuple[str, Play]], minutes: float, what: str, *, le
         minutes: for how long.
         what: what they are called together.
         least: how many are done, however long that takes.
+        count: how many are done, whatever else is said.
 
     Returns:
         0 if nothing was lost, 1 otherwise.
@@ -88,7 +114,8 @@ def in_turn(trials: Iterator[tuple[str, Play]], minutes: float, what: str, *, le
     total: Counter[str] = Counter({D_STATES: 0})
     failed = 0
     for words, play in trials:
-        if total[what] + failed >= least and time.monotonic() > begin + minutes * 60:
+        done = total[what] + failed
+        if done == count or (count is None and done >= least and time.monotonic() > begin + minutes * 60):
             break
         place = Path(tempfile.mkdtemp(prefix="futebus-torture-"))
         show(words)

@@ -1,0 +1,62 @@
+"""What is done with the bus in a thread, so that a bus that hangs does not keep the process from being ended.
+
+The one rule: the thread has no lock that others use. It calls the system, and waits to be told that it was given up; it neither
+speaks nor imports anything. For while it waits, or is held up by the bus for good, the process may fork(2), to start a publisher
+or a drain again, and the new one gets every lock as it is and has nobody who gives back the thread's.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PAUSES = (0.001, 0.05)
+"""Seconds between two looks whether it is done, at first and at most."""
+
+
+def apart(
+    work: Callable[[Callable[[float], bool]], T],
+    wait: Callable[[float], bool] | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
+    *,
+    seconds: float | None = None,
+) -> T | None:
+    """Does something in a thread.
+
+    Args:
+        work: what. It is given a function that waits for so many seconds, and tells whether to go on.
+        wait: waits here for so many seconds, and tells whether to go on; None: as long as the thread runs.
+        meanwhile: called here again and again.
+        seconds: how long it is waited for; None: until `wait` gives it up.
+
+    Returns:
+        What it has returned; None if it was given up.
+    """
+    outcome: list[T] = []
+    errors: list[BaseException] = []
+    given_up = threading.Event()
+
+    def do_it() -> None:
+        try:
+            outcome.append(work(lambda pause: not given_up.wait(pause)))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=do_it, name="bus", daemon=True)
+    thread.start()
+    end = None if seconds is None else time.monotonic() + seconds
+    pause, longest = PAUSES
+    goes_on = True
+    while thread.is_alive() and goes_on and (end is None or time.monotonic() < end):
+        if wait is None:
+            thread.join(pause)
+        else:
+            goes_on = wait(pause)
+        pause = min(pause * 1.5, longest)
+        meanwhile()
+    given_up.set()
+    if errors:
+        raise errors[0]
+    return outcome[0] if outcome else None

@@ -1,0 +1,61 @@
+"""What runs in a process of a recorder when it forks: nothing else, or a thread that has no lock."""
+
+import signal
+import sys
+
+import pytest
+
+from futebus.spool import Spool
+
+from ..helpers.mounts import Mount
+from ..helpers.nats import Server, Serving
+from ..helpers.published import lines_in, messages, wait_for_line
+from ..helpers.recorders import Recording, Remounting, kill
+from ..helpers.waiting import until
+from ..spool.test_spool import numbered
+
+FORKING = [sys.executable, "-m", "tests.recorder.forking"]
+
+
+@pytest.fixture
+def keeping(serving: Serving) -> Server:
+    """A server with JetStream."""
+    return serving(jetstream=True)
+
+
+def test_whoever_is_killed_nothing_runs_beside_a_fork(bus: Mount, recording: Recording, keeping: Server) -> None:
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines", command=FORKING)
+    for number, whom in enumerate(("drain", "publisher", "holder") * 2):
+        (bus / "U_x").write_bytes(numbered(10 * number, 10 * number + 10))
+        drain, publisher, holder = recorder.drain(), recorder.publisher(), recorder.holder
+        kill({"drain": drain, "publisher": publisher, "holder": holder}[whom])
+        if whom == "holder":
+            until(lambda drain=drain: recorder.holder == drain, "the drain holds the channel")  # type: ignore[misc]
+        wait_for_line(keeping.url, "lines", 10 * number + 10)
+    last = recorder.holder
+    kill(last, signal.SIGTERM)
+    assert "forks beside" not in recorder.words
+
+
+def test_who_waits_for_a_bus_says_nothing_in_its_thread(
+    bus: Mount, remounting: Remounting, recording: Recording, keeping: Server
+) -> None:
+    """The publisher is started again meanwhile, with whatever locks that thread had."""
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines", command=FORKING)
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    wait_for_line(keeping.url, "lines", 10)
+    bus.daemon.kill()
+    bus.daemon.wait()
+    recorder.wait_for("; waiting")
+    for _ in range(2):
+        kill(recorder.publisher())
+        assert recorder.publisher()
+    assert "forks beside ['bus']" in recorder.words
+    again = remounting(bus)
+    recorder.wait_for("back after")
+    (again / "U_x").write_bytes(numbered(10, 20))
+    wait_for_line(keeping.url, "lines", 20)
+    recorder.end()
+    assert lines_in(messages(keeping.url)) == numbered(0, 20)
+    assert Spool(recorder.spool).end == 20
+    assert "the thread bus says" not in recorder.words
