@@ -114,7 +114,7 @@ def way() -> str:
     answer = Box(280, 130, "fuse/waiting.py", ("answers the READ that waits",))
     reader = Box(20, 130, "read(2)", ("cat B_log",), "kernel")
     drain = Box(280, 370, "recorder/drain.py", ("readv(2) into the mapped", "pages of a segment"))
-    spool = Box(20, 370, "spool/writer.py", ("a mark: up to here, so many", "lines, at this time"), "disk")
+    spool = Box(20, 370, "spool/last.py", ("a mark: up to here, so many", "lines, at this time"), "disk")
     stream = Box(20, 490, "spark/source/stream.py", ("latestOffset: as far as", "there are marks"))
     parts_ = Box(280, 490, "…/source/partitions.py", ("which bytes of which", "segments, for each task"))
     arrow_ = Box(540, 490, "spark/source/arrow.py", ("lines become record batches:", "rows of Spark"))

@@ -10,7 +10,6 @@ import itertools
 import json
 import math
 import os
-import re
 import sys
 import tempfile
 import threading
@@ -26,31 +25,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ..core.kinds import has_master
 from ..core.text import counted, progress
-from ..host.mounted import is_bus
 from ..host.terminal import Terminal
 from ..spark.format import named
-from ..spark.source.channels import Found, LeftOut
-from ..spark.source.drains import DrainThread, empty
 from ..spool import Spool, SpoolError
 from . import figures
 from .archive import HIDDEN, Archive, Position
 from .compaction import SCHEMA, Compaction
 from .guard import guarded
 from .keeping import KeptQuery
-from .names import fitting, unfit
-from .order import ANY, FAILURES, LOG, STOP_SECONDS, Order, session
+from .names import fitting
+from .order import FAILURES, LOG, STOP_SECONDS, Order, session
 from .place import check_master
+from .sources import Sources
 from .storage import ArchiveError
 
 TICK_SECONDS = 0.5
-LOOK_SECONDS = 1.0
-"""How often is looked for channels that a pattern matches."""
 COMPACTION_SECONDS = 60.0
 """How often is looked for hours that have ended."""
-FINISH_SECONDS = 1.0
-"""How long, at the end, what is queued on the bus is taken. Who goes on writing then is heard no more."""
 INSISTING_SECONDS = 0.5
 """How long after the first signal to end the next one means it."""
 RATE_SECONDS = 10.0
@@ -72,23 +64,15 @@ class Archiving:
         self._order, self._terminal = order, terminal
         self._stopping = threading.Event()
         self._busy = threading.Lock()
-        self._drained: dict[str, DrainThread] = {}
-        self._news = threading.Condition()
+        self._sources = Sources(order, terminal)
         self._queries: dict[str, KeptQuery] = {}
-        self._sources = itertools.count()
+        self._names = itertools.count()
         self._safe: dict[str, Position] = {}
         self._archived = self._files = 0
         self._rates: deque[tuple[float, int]] = deque()
         self._began = math.inf
         """When the first batch was asked for."""
         self._has_added = False
-        self._left_out = LeftOut(terminal.say)
-        self._found = (
-            Found(order.bus, re.compile(order.pattern), self._drained, take=self._take, unfit=unfit, say=terminal.say)
-            if order.pattern is not None and order.bus is not None and not order.is_external
-            else None
-        )
-        self._emptied: set[str] = set()
         self._counted: dict[str, int] = {}
         """From where on the query of the figures can ask for lines again, by channel."""
         self._failure: BaseException | None = None
@@ -116,12 +100,11 @@ class Archiving:
         self._check_sources()
         with guarded(self._order):
             try:
-                self._drain()
-                if self._order.is_once and self._order.bus is not None and not self._drained and not self._recorded():
+                self._sources.drain()
+                if self._order.is_once and self._order.bus is not None and self._sources.are_none:
                     raise ArchiveError(f"no channel of {self._order.bus} matches {self._order.pattern!r}")
-                if self._found is not None:
-                    # Channels do not wait for Spark to start.
-                    threading.Thread(target=self._drain_more, daemon=True).start()
+                # Channels do not wait for Spark to start.
+                self._sources.keep_looking(self._stopping)
                 with self._terminal.adopted(), tempfile.NamedTemporaryFile("w", suffix=".properties") as log:
                     log.write(LOG.format(level="WARN" if self._terminal.is_open else "OFF"))
                     log.flush()
@@ -134,97 +117,11 @@ class Archiving:
                     self._is_starting = False
                     self._end(spark)
             finally:
-                self._stop_drains()
-
-    # ------------------------------------------------------------------------------------------ channels
+                self._sources.stop()
 
     def _check_sources(self) -> None:
         """Sees that what others are to fill is there."""
-        if not self._order.is_external:
-            return
-        for channel in self._order.channels:
-            directory = self._order.spool_of(channel.name)
-            if not directory.exists():
-                known = channel if is_bus(channel.parent) else f"BUS/{channel.name}"
-                raise ArchiveError(f"{directory} is no spool yet: futebus-record {known} {directory} fills it")
-            Spool(directory)
-        if not self._order.channels and not self._recorded():
-            what = "no spool" if self._order.pattern == ANY else f"no spool of a channel that matches {self._order.pattern!r}"
-            if self._order.is_once:
-                # Who asks again and again, cron for example, would never know that nothing gets archived.
-                raise ArchiveError(f"there is {what} in {self._order.spools}")
-            self._terminal.say(f"there is {what} in {self._order.spools} yet; waiting for one")
-
-    def _drain_more(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
-            try:
-                self._drain()
-            except FAILURES as error:
-                self._failure = error
-                return
-
-    def _drain(self) -> None:
-        """Takes up the channels that are to be drained and are not yet, and gives back those that were found and have gone."""
-        order = self._order
-        if self._found is not None:
-            self._found.look()
-        for channel in () if order.is_external else order.channels:
-            if channel.name in self._drained:
-                continue
-            is_mastered = has_master(channel.name)
-            if is_mastered and order.is_slave and not channel.exists():
-                raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
-            drained = DrainThread(channel, order.spool_of(channel.name), is_mastered and not order.is_slave, self._news)
-            is_missing = not is_mastered and not channel.exists()
-            drained.start()
-            if is_missing and not self._terminal.is_quiet:
-                self._terminal.say(f"{channel} did not exist and has been created")
-            self._drained[channel.name] = drained
-
-    def _take(self, name: str) -> DrainThread:
-        """Drains a channel that the pattern has matched. Who is to be master must be told so: a channel that is there has one."""
-        assert self._order.bus is not None
-        drained = DrainThread(self._order.bus / name, self._order.spool_of(name), False, self._news, is_found=True)
-        drained.start()
-        return drained
-
-    def _stop_drains(self) -> None:
-        """Takes what the bus still has, if it does not take long, and lets go of the channels."""
-        deadline = time.monotonic() + FINISH_SECONDS
-        for drained in list(self._drained.values()):
-            with contextlib.suppress(*FAILURES):
-                drained.wait_until_idle(deadline - time.monotonic())
-            drained.stop()
-
-    def _forget(self) -> None:
-        """Takes from the spools what no query can ask for again."""
-        safe = dict(self._safe)
-        stats = self._queries.get("stats")
-        if stats is not None:
-            self._counted |= _begins(stats.query)
-            counted = self._counted
-            safe = {name: replace(at, line=min(at.line, counted[name])) for name, at in safe.items() if name in counted}
-        for name, drained in list(self._drained.items()):
-            if name in safe and safe[name].spool == drained.spool_id:
-                drained.forget(safe[name].line)
-            drained.check()
-        if self._found is not None:
-            # Of channels that have gone nothing stays, but for the spool's identity and where its numbers go on.
-            self._emptied -= self._drained.keys()
-            for name in self._recorded() - self._drained.keys() - self._emptied:
-                if name in safe and empty(self._order.spool_of(name), name, safe[name].line, safe[name].spool):
-                    self._emptied.add(name)
-
-    def _recorded(self) -> set[str]:
-        """The names of the channels that have spools and are to be archived."""
-        if self._order.pattern is None:
-            return {channel.name for channel in self._order.channels}
-        names = {entry.parent.name for entry in self._order.spools.glob("*/spool.json")}
-        names = {name for name in names if re.fullmatch(self._order.pattern, name)}
-        for name in sorted(name for name in names if unfit(name)):
-            self._left_out.note(name, f"{self._order.spool_of(name)}: {unfit(name)}")
-            names.discard(name)
-        return names
+        self._sources.check()
 
     # ------------------------------------------------------------------------------------------ queries
 
@@ -285,7 +182,7 @@ class Archiving:
         return self._load(spark, schema, options)
 
     def _load(self, spark: SparkSession, schema: str, options: dict[str, str]) -> DataFrame:
-        source = named(f"futebus_archive_{next(self._sources)}")
+        source = named(f"futebus_archive_{next(self._names)}")
         spark.dataSource.register(source)
         return spark.readStream.format(source.name()).schema(schema).options(**options).load()
 
@@ -318,14 +215,24 @@ class Archiving:
             compactor.start()
         while not self._stopping.wait(TICK_SECONDS):
             go_on = [query.look() for query in self._queries.values()]
-            if self._failure is not None:
-                raise self._failure
+            if (failure := self._failure or self._sources.failure) is not None:
+                raise failure
             if not any(go_on):
                 break
             self._forget()
             self._terminal.status(self._words())
         if self._order.is_once and not self._stopping.is_set():
             self._compact_due()
+
+    def _forget(self) -> None:
+        """Takes from the spools what no query can ask for again."""
+        safe = dict(self._safe)
+        stats = self._queries.get("stats")
+        if stats is not None:
+            self._counted |= _begins(stats.query)
+            counted = self._counted
+            safe = {name: replace(at, line=min(at.line, counted[name])) for name, at in safe.items() if name in counted}
+        self._sources.forget(safe)
 
     def _compact(self) -> None:
         while not self._stopping.is_set():
@@ -365,7 +272,7 @@ class Archiving:
     def _behind(self) -> int:
         """How many lines are in the spools and not in the archive."""
         total = 0
-        for name in self._recorded():
+        for name in self._sources.recorded():
             with contextlib.suppress(SpoolError, OSError):
                 spool = Spool(self._order.spool_of(name))
                 at = self._archive.state.positions.get(name)

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..host.durable import sync, write_all
@@ -27,6 +28,17 @@ def check_mode(mode: int) -> None:
     """
     if mode & ~0o777 or mode & OWN_MODE != OWN_MODE or mode & WRITABLE:
         raise ValueError(f"everything is for the owner, and writing for nobody else, as with 700, 750 or 755; not {mode:o}")
+
+
+@contextlib.contextmanager
+def blamed(path: Path) -> Iterator[None]:
+    """An error has the name of a file: by that the caller knows that it is the spool's and not the channel's."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 class Directory:

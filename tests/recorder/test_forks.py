@@ -12,7 +12,7 @@ from ..helpers.nats import Server, Serving
 from ..helpers.published import lines_in, messages, wait_for_line
 from ..helpers.recorders import Recording, Remounting, kill
 from ..helpers.waiting import until
-from ..spool.test_spool import numbered
+from ..spool.spools import numbered
 
 FORKING = [sys.executable, "-m", "tests.recorder.forking"]
 

@@ -13,7 +13,7 @@ from tests.helpers.collectors import Collector
 from tests.helpers.published import messages, wait_for_line
 from tests.helpers.recorders import Recorder, is_alive, kill
 from tests.helpers.waiting import DEADLINE, until
-from tests.spool.test_spool import lines_of
+from tests.spool.spools import lines_of
 
 from ..trial import Counts
 from .grounds import ROOT, Round

@@ -1,0 +1,144 @@
+"""Where the lines of an archive come from: the channels, and the spools that they go into.
+
+The one rule: a spool is filled by a thread of this process, or by a recorder that runs by itself, and never by both.
+"""
+
+import contextlib
+import re
+import threading
+import time
+
+from ..core.kinds import has_master
+from ..host.mounted import is_bus
+from ..host.terminal import Terminal
+from ..spark.source.channels import Found, LeftOut
+from ..spark.source.drains import DrainThread, empty
+from ..spool import Spool
+from .archive import Position
+from .names import unfit
+from .order import ANY, FAILURES, Order
+from .storage import ArchiveError
+
+LOOK_SECONDS = 1.0
+"""How often is looked for channels that a pattern matches."""
+FINISH_SECONDS = 1.0
+"""How long, at the end, what is queued on the bus is taken. Who goes on writing then is heard no more."""
+
+
+class Sources:
+    """The channels of an archive.
+
+    Args:
+        order: what is asked for.
+        terminal: is told how it goes.
+    """
+
+    def __init__(self, order: Order, terminal: Terminal) -> None:
+        self._order, self._terminal = order, terminal
+        self._drained: dict[str, DrainThread] = {}
+        self._news = threading.Condition()
+        self._left_out = LeftOut(terminal.say)
+        self._found = (
+            Found(order.bus, re.compile(order.pattern), self._drained, take=self._take, unfit=unfit, say=terminal.say)
+            if order.pattern is not None and order.bus is not None and not order.is_external
+            else None
+        )
+        self._emptied: set[str] = set()
+        self.failure: BaseException | None = None
+        """What has ended the thread that looks for channels."""
+
+    @property
+    def are_none(self) -> bool:
+        """Whether there is no channel, and nothing of one that was there."""
+        return not self._drained and not self.recorded()
+
+    def check(self) -> None:
+        """Sees that what others are to fill is there."""
+        if not self._order.is_external:
+            return
+        for channel in self._order.channels:
+            directory = self._order.spool_of(channel.name)
+            if not directory.exists():
+                known = channel if is_bus(channel.parent) else f"BUS/{channel.name}"
+                raise ArchiveError(f"{directory} is no spool yet: futebus-record {known} {directory} fills it")
+            Spool(directory)
+        if not self._order.channels and not self.recorded():
+            what = "no spool" if self._order.pattern == ANY else f"no spool of a channel that matches {self._order.pattern!r}"
+            if self._order.is_once:
+                # Who asks again and again, cron for example, would never know that nothing gets archived.
+                raise ArchiveError(f"there is {what} in {self._order.spools}")
+            self._terminal.say(f"there is {what} in {self._order.spools} yet; waiting for one")
+
+    def drain(self) -> None:
+        """Takes up the channels that are to be drained and are not yet, and gives back those that were found and have gone."""
+        order = self._order
+        if self._found is not None:
+            self._found.look()
+        for channel in () if order.is_external else order.channels:
+            if channel.name in self._drained:
+                continue
+            is_mastered = has_master(channel.name)
+            if is_mastered and order.is_slave and not channel.exists():
+                raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
+            drained = DrainThread(channel, order.spool_of(channel.name), is_mastered and not order.is_slave, self._news)
+            is_missing = not is_mastered and not channel.exists()
+            drained.start()
+            if is_missing and not self._terminal.is_quiet:
+                self._terminal.say(f"{channel} did not exist and has been created")
+            self._drained[channel.name] = drained
+
+    def _take(self, name: str) -> DrainThread:
+        """Drains a channel that the pattern has matched. Who is to be master must be told so: a channel that is there has one."""
+        assert self._order.bus is not None
+        drained = DrainThread(self._order.bus / name, self._order.spool_of(name), False, self._news, is_found=True)
+        drained.start()
+        return drained
+
+    def keep_looking(self, stopping: threading.Event) -> None:
+        """Takes up and gives back channels that a pattern matches, in a thread of its own, until `stopping` is set."""
+        if self._found is not None:
+            threading.Thread(target=self._look, args=(stopping,), daemon=True).start()
+
+    def _look(self, stopping: threading.Event) -> None:
+        while not stopping.wait(LOOK_SECONDS):
+            try:
+                self.drain()
+            except FAILURES as error:
+                self.failure = error
+                return
+
+    def stop(self) -> None:
+        """Takes what the bus still has, if it does not take long, and lets go of the channels."""
+        deadline = time.monotonic() + FINISH_SECONDS
+        for drained in list(self._drained.values()):
+            with contextlib.suppress(*FAILURES):
+                drained.wait_until_idle(deadline - time.monotonic())
+            drained.stop()
+
+    def forget(self, safe: dict[str, Position]) -> None:
+        """Takes from the spools what no query can ask for again.
+
+        Args:
+            safe: from where on lines may be asked for again, by channel.
+        """
+        for name, drained in list(self._drained.items()):
+            if name in safe and safe[name].spool == drained.spool_id:
+                drained.forget(safe[name].line)
+            drained.check()
+        if self._found is not None:
+            # Of channels that have gone nothing stays, but for the spool's identity and where its numbers go on.
+            self._emptied -= self._drained.keys()
+            for name in self.recorded() - self._drained.keys() - self._emptied:
+                if name in safe and empty(self._order.spool_of(name), name, safe[name].line, safe[name].spool):
+                    self._emptied.add(name)
+
+    def recorded(self) -> set[str]:
+        """The names of the channels that have spools and are to be archived."""
+        if self._order.pattern is None:
+            return {channel.name for channel in self._order.channels}
+        names = {entry.parent.name for entry in self._order.spools.glob("*/spool.json")}
+        names = {name for name in names if re.fullmatch(self._order.pattern, name)}
+        for name in sorted(name for name in names if unfit(name)):
+            self._left_out.note(name, f"{self._order.spool_of(name)}: {unfit(name)}")
+            names.discard(name)
+        return names

@@ -1,0 +1,324 @@
+"""The last segment of a spool: the one that is written.
+
+The one rule: a line counts once it is before a mark, and a mark is made only when its lines are in the file.
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+import time
+from pathlib import Path
+from typing import Self
+
+from ..core.lines import nul
+from .files import Directory
+from .layout import MARK, MARKS, Mark, Segment, count_lines
+from .repair import HOLE_BYTES, clear, clear_behind_hole, used, with_lines
+from .warming import AHEAD_BYTES, Warmer
+
+
+class LastSegment:
+    """A segment that is written. What it does not find room for is the caller's affair.
+
+    Args:
+        spool: its directory, for errors to name it.
+        warmer: makes pages ready. It is the caller's.
+        lines: the file of lines, open; it is the segment's from here on.
+        index: that of marks, the same.
+        mapped: the lines, mapped.
+        first: the offset of its first line.
+        mark: its last mark.
+        marks: how many there are.
+        at: behind which byte it goes on.
+    """
+
+    def __init__(
+        self,
+        spool: Path,
+        warmer: Warmer,
+        lines: int,
+        index: int,
+        mapped: mmap.mmap,
+        *,
+        first: int,
+        mark: Mark,
+        marks: int = 1,
+        at: int = 0,
+    ) -> None:
+        self._spool = spool
+        self._warmer = warmer
+        self._warm_behind = -1
+        """When it goes on behind this byte, more pages are to be made ready."""
+        self._lines, self._index = lines, index
+        self.mapped: mmap.mmap | None = mapped
+        """None when it is closed."""
+        self.first = first
+        self.mark = mark
+        self._marks = marks
+        self._is_note = False
+        self.at = at
+        self.began = 0
+        """The time of the oldest line; 0 if there is none."""
+        self.recovered = 0
+        """How many lines were found when it was opened that the writer before had taken and not marked."""
+        self.torn = 0
+        """How many bytes of a line without an end were cut off then."""
+
+    @classmethod
+    def begin(
+        cls, directory: Directory, warmer: Warmer, mark: Mark, size: int, unfinished: bytes = b"", *, is_durable: bool = False
+    ) -> Self:
+        """Begins a segment at a mark. The disk space is taken before anything changes.
+
+        Args:
+            directory: the spool.
+            warmer: makes pages ready.
+            mark: where.
+            size: how long it is.
+            unfinished: the beginning of a line.
+            is_durable: whether the segment is to be there after a loss of power. Otherwise the caller sees to that.
+
+        Raises:
+            OSError: as the system says.
+        """
+        stem = f"{mark.line:020d}"
+        mark = mark._replace(byte=0)
+        lines = index = -1
+        try:
+            lines = directory.create(f"{stem}.lines")
+            os.posix_fallocate(lines, 0, size)
+            mapped = mmap.mmap(lines, size)
+            mapped[: len(unfinished)] = unfinished
+            index = directory.create(f"{stem}.new")
+            os.posix_fallocate(index, 0, MARKS * MARK.size)
+            os.pwrite(index, mark.packed(), 0)
+            if is_durable:
+                os.fsync(index)
+            directory.rename(f"{stem}.new", f"{stem}.index")
+            if is_durable:
+                directory.sync()
+            return cls(directory.path, warmer, lines, index, mapped, first=mark.line, mark=mark, at=len(unfinished))
+        except BaseException:
+            _close(lines, index)
+            raise
+
+    @classmethod
+    def resume(
+        cls, directory: Directory, warmer: Warmer, segment: Segment, least: int, *, is_continued: bool, may_have_holes: bool
+    ) -> Self:
+        """Opens a segment that a writer has left, and repairs it. What was found behind its last mark has none yet.
+
+        Args:
+            directory: the spool.
+            warmer: makes pages ready.
+            segment: as readers see it.
+            least: how long it should be, if the disk has room.
+            is_continued: whether a line without an end goes on.
+            may_have_holes: whether power may have been lost since it was written.
+
+        Raises:
+            OSError: as the system says.
+        """
+        lines = index = -1
+        try:
+            lines = directory.open(segment.path.name)
+            index = directory.open(segment.path.with_suffix(".index").name)
+            size = os.fstat(lines).st_size
+            with contextlib.suppress(OSError):
+                # A segment that was closed is as long as its lines. It goes on, if the disk has room; otherwise the next begins.
+                # Marks come first: where lines have room, so must their marks.
+                os.posix_fallocate(index, 0, MARKS * MARK.size)
+                os.posix_fallocate(lines, 0, max(size, least))
+            size = os.fstat(lines).st_size
+            if not size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(segment.path))
+            mapped = mmap.mmap(lines, size)
+            # After a loss of power there may be marks whose lines did not reach the disk, and lines without sense behind.
+            marks = [segment[number] for number in range(len(segment))]
+            there = with_lines(marks, mapped)
+            if there < len(marks):
+                del marks[there:]
+                clear_behind_hole(mapped, marks[-1].byte)
+            elif may_have_holes:
+                hole = mapped.find(bytes(HOLE_BYTES), marks[-1].byte)
+                if hole >= 0 and used(mapped, hole):
+                    clear_behind_hole(mapped, marks[-1].byte)
+            behind = len(marks) * MARK.size
+            if stale := os.pread(index, MARKS * MARK.size, behind).rstrip(b"\0"):
+                os.pwrite(index, bytes(len(stale)), behind)
+            last = cls(directory.path, warmer, lines, index, mapped, first=segment.first, mark=marks[-1], marks=len(marks))
+            last.began = marks[1].time if len(marks) > 1 else 0
+            last._find_lines(is_continued)
+            return last
+        except BaseException:
+            _close(lines, index)
+            raise
+
+    def _find_lines(self, is_continued: bool) -> None:
+        """Finds what was taken and not marked."""
+        mapped = self.mapped
+        assert mapped is not None
+        start = self.mark.byte
+        stop = mapped.rfind(b"\n", start) + 1 or start
+        with memoryview(mapped) as whole, whole[start:stop] as found:
+            self.recovered = count_lines(found)
+        self.at = stop
+        if unfinished := used(mapped, stop):
+            if is_continued:
+                self.at += unfinished
+            else:
+                self.torn = unfinished
+                clear(mapped, stop, unfinished)
+
+    # ------------------------------------------------------------------------------------------ room
+
+    def __len__(self) -> int:
+        assert self.mapped is not None, "it is closed"
+        return len(self.mapped)
+
+    def has_room(self, room: int) -> bool:
+        """Whether there is so much, and a mark for it."""
+        assert self.mapped is not None, "it is closed"
+        return len(self.mapped) - self.at >= room and self._marks < MARKS - 2
+
+    def grow(self, room: int) -> None:
+        """Makes room where it is.
+
+        Raises:
+            OSError: there is none; nothing has changed.
+        """
+        assert self.mapped is not None, "it is closed"
+        size = self.at + room
+        os.posix_fallocate(self._lines, 0, size)
+        self._warmer.leave()
+        self.mapped.resize(size)
+        self._warm_behind = -1
+
+    def _warm(self, mapped: mmap.mmap) -> None:
+        """Sees to it that the pages that are written next are ready, or will soon be."""
+        start = self.at // mmap.PAGESIZE * mmap.PAGESIZE
+        stop = min(start + AHEAD_BYTES, len(mapped))
+        self._warm_behind = stop - AHEAD_BYTES // 2 if stop < len(mapped) else stop
+        self._warmer.want(mapped, start, stop)
+
+    # ------------------------------------------------------------------------------------------ what comes in
+
+    @property
+    def unfinished(self) -> bytes:
+        """The beginning of a line that has no end yet."""
+        assert self.mapped is not None, "it is closed"
+        return self.mapped[self.mark.byte : self.at]
+
+    def read_from(self, channel: int, most: int) -> int:
+        """Takes what one read gives, so many bytes at most, and marks nothing yet. Returns how many they are.
+
+        Raises:
+            OSError: as readv(2); nothing has been taken.
+        """
+        mapped = self.mapped
+        assert mapped is not None, "it is closed"
+        if self.at > self._warm_behind:
+            self._warm(mapped)
+        with memoryview(mapped) as whole, whole[self.at : self.at + most] as place:
+            size = os.readv(channel, [place])
+        self.at += size
+        return size
+
+    def append(self, data: bytes) -> None:
+        """Takes bytes that there is room for, and marks nothing yet."""
+        assert self.mapped is not None, "it is closed"
+        self.mapped[self.at : self.at + len(data)] = data
+        self.at += len(data)
+
+    def commit(self, knows_plain: bool) -> None:
+        """Marks the whole lines that are here and not yet marked.
+
+        Args:
+            knows_plain: whether the mark may say that there is no NUL byte.
+
+        Raises:
+            OSError: as the system says.
+        """
+        mapped = self.mapped
+        assert mapped is not None, "it is closed"
+        start = self.mark.byte
+        if self.at == start:
+            return
+        stop = self.at if mapped[self.at - 1] == 0x0A else mapped.rfind(b"\n", start, self.at) + 1
+        if stop > start:
+            with memoryview(mapped) as whole, whole[start:stop] as view:
+                is_plain = knows_plain and nul(view) < 0
+                line = self.mark.line + count_lines(view)
+            self._put(Mark(line, stop, self._now(), self.mark.lost, is_plain), self._marks)
+            self._is_note = False
+
+    def note_lost(self, count: int, knows_plain: bool) -> None:
+        """Notes that so many lines were lost behind those that are here.
+
+        Args:
+            count: how many.
+            knows_plain: as for `commit`.
+
+        Raises:
+            OSError: as the system says.
+        """
+        # Two in a row are one: without lines between them, marks would run out before bytes do.
+        number = self._marks - 1 if self._is_note else self._marks
+        self._put(self.mark._replace(time=self._now(), lost=self.mark.lost + count, is_plain=knows_plain), number)
+        self._is_note = True
+
+    def _now(self) -> int:
+        return max(time.time_ns(), self.mark.time)
+
+    def _put(self, mark: Mark, number: int) -> None:
+        """Makes a mark, the one of that number."""
+        try:
+            os.pwrite(self._index, mark.packed(), number * MARK.size)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._spool)) from None
+        self.began = self.began or mark.time
+        self.mark = mark
+        self._marks = number + 1
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def descriptors(self) -> tuple[int, int]:
+        """Its two files, open once more; -1 if they are closed."""
+        lines = index = -1
+        if self._lines >= 0:
+            lines = os.dup(self._lines)
+            try:
+                index = os.dup(self._index)
+            except BaseException:
+                os.close(lines)
+                raise
+        return lines, index
+
+    def close(self, size: int | None) -> None:
+        """Closes the files. It may be called again.
+
+        Args:
+            size: how many bytes of it are lines. The disk space that it did not need is given back; None: it stays as it is.
+        """
+        self._warmer.leave()
+        mapped, self.mapped = self.mapped, None
+        if mapped is not None:
+            with contextlib.suppress(BufferError):  # what was interrupted may still have a view of it
+                mapped.close()
+            if size is not None:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._lines, size)
+                    os.ftruncate(self._index, self._marks * MARK.size)
+        lines, index, self._lines, self._index = self._lines, self._index, -1, -1
+        for descriptor in (lines, index):
+            if descriptor >= 0:
+                with contextlib.suppress(OSError):  # it is closed all the same
+                    os.close(descriptor)
+
+
+def _close(*descriptors: int) -> None:
+    """Closes those of them that are open."""
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            os.close(descriptor)
