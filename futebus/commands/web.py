@@ -146,7 +146,7 @@ def _serve(given: argparse.Namespace, listeners: list[Any], token: str) -> int:
 
     rules = rules_for(port, addresses, given.host, token, is_private=is_private, has_localhost=is_localhost)
     mountpoints = [absolute(COMMAND, path) for path in given.mountpoints]
-    return life.live(partial(serve, mountpoints, listeners, rules, ready))
+    return life.live(partial(serve, mountpoints, listeners, rules, ready, life.warn))
 
 
 def _read_token(file: Path) -> str:

@@ -22,6 +22,7 @@ from futebus.view.web.feeds import TICK, Feeds
 from ...helpers.mounts import Mount, Mounting, run
 from ...helpers.programs import Start
 from ...helpers.recorders import Remounting
+from ...helpers.waiting import until
 from .webs import Web
 
 ODD = os.fsdecode(b"B<script>alert(1)<!--\x1b[31m\xff\n&amp;")
@@ -69,6 +70,10 @@ def test_hostile_names_are_data(bus: Mount, place: Path, start: Start) -> None:
 
 def test_a_bus_that_comes_goes_and_comes_back(mounting: Mounting, place: Path, start: Start, remounting: Remounting) -> None:
     served = Web(start, place, place / "bus0")
+    until(
+        lambda: f"there is no directory {place}/bus0; a bus there is shown as soon as there is one\n" in served.words,
+        "it says so",
+    )
     with served.stream("/events") as events:
         assert events.bus()["trouble"] == f"there is no directory {place}/bus0"
         bus = mounting()
