@@ -18,7 +18,7 @@ from ..client import ClientError
 from ..core.text import printable
 from ..host import logs
 from ..host.service import ServiceManager
-from ..host.signals import Endings
+from ..host.signals import Endings, Inbox
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +73,8 @@ class Life:
         Returns:
             0 if it has ended as it was told, 1 if it could not go on.
         """
-        # Signals come to the main thread. It waits for nothing else, so no call that hangs keeps them from being heard.
-        events: queue.SimpleQueue[None] = queue.SimpleQueue()  # a signal handler may put something into it
+        # What signals do is done in the main thread. It waits for nothing else, so no call that hangs keeps it from that.
+        events: Inbox[None] = Inbox()
         cancels: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         errors: list[BaseException] = []
 
@@ -111,6 +111,7 @@ class Life:
                 return FAILED
         finally:
             self._endings.forget()
+            events.close()
             self.manager.tell("STOPPING=1")
         return OK
 

@@ -1,8 +1,19 @@
-"""The signals that end a command in an orderly way."""
+"""The signals that end a command in an orderly way, and how the main thread waits for them.
 
+The one rule: no signal is overslept. Python runs what a signal is to do in the main thread, when that has something to do anyway;
+but the kernel may interrupt any other thread instead. Who waits with a lock, as `queue.get` does, may then wait for ever.
+"""
+
+import contextlib
+import os
+import queue
+import select
 import signal
 from collections.abc import Callable
 from types import FrameType
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 class Endings:
@@ -46,3 +57,37 @@ def ending_signals() -> set[signal.Signals]:
     """
     interrupts = (signal.SIGHUP, signal.SIGINT)
     return {signal.SIGTERM, *(number for number in interrupts if signal.getsignal(number) != signal.SIG_IGN)}
+
+
+class Inbox(Generic[T]):
+    """What other threads, and what signals do, tell the main thread, which waits for it.
+
+    To be made in the main thread, and to be closed there.
+    """
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[T] = queue.SimpleQueue()  # a signal handler may put something into it
+        self._reads, self._writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll = select.poll()  # select(2) knows no descriptor above 1023
+        self._poll.register(self._reads, select.POLLIN)
+        # The system's handler writes there, in whatever thread it runs.
+        self._before = signal.set_wakeup_fd(self._writes, warn_on_full_buffer=False)
+
+    def put(self, item: T) -> None:
+        """Tells it something. Never waits."""
+        self._items.put(item)
+        with contextlib.suppress(OSError):  # it is full, and so read soon; or nobody waits any more
+            os.write(self._writes, b"\0")
+
+    def get(self) -> T:
+        """Waits for the next thing that is told. Meanwhile, handlers of signals run at once."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._items.get_nowait()
+            self._poll.poll()
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reads, 4096)
+
+    def close(self) -> None:
+        """Is not woken any more. The pipe stays: a thread that is left behind may still tell something."""
+        signal.set_wakeup_fd(self._before)

@@ -17,7 +17,7 @@ from ..client import ClientError
 from ..core.text import printable
 from ..host import logs
 from ..host.service import ServiceManager
-from ..host.signals import Endings
+from ..host.signals import Endings, Inbox
 from ..nats.errors import NatsError
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def live(link: Living, voice: Voice, endings: Endings) -> int:
     Returns:
         0 if it has ended as it was told, 1 if it could not go on.
     """
-    events: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()  # a signal handler may put something into it
+    events: Inbox[BaseException | None] = Inbox()
     stops: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = queue.SimpleQueue()
 
     def ready() -> None:
@@ -141,4 +141,5 @@ def live(link: Living, voice: Voice, endings: Endings) -> int:
         return FAILED
     finally:
         endings.forget()
+        events.close()
         voice.stopping()
