@@ -25,12 +25,13 @@ def test_hosts_stand_what_is_done_to_them(place: Path, kind: str, harm: str) -> 
     assert not counts["lost"]
 
 
+# Who loses the very last lines has these waited for in vain.
 CROOKS = [
-    ("kept", "kills", "loses", "which has others"),
+    ("kept", "kills", "loses", "which has others|has all that was accepted|the last lines are delivered"),
     ("kept", "kills", "doubles", "lines twice"),
     ("live", "kills", "overtakes", "out of order"),
     ("live", "network", "alters", "what nobody has written"),
-    ("live", "kills", "loses", "were told of"),
+    ("live", "kills", "loses", "were told of|all hear all others"),
     ("live", "server", "hides", "0 were told of"),
 ]
 
