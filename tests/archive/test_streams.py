@@ -7,20 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ..helpers.nats import Server, Serving, serving
+from ..helpers.nats import Server, keeping, serving
 from ..helpers.programs import Start
 from ..helpers.streams import TIME, Filled, Filling, filling
 from ..helpers.waiting import until
 from .archives import COMMAND, QUICK, SLOW, table
 from .test_command import archived, kill
 
-__all__ = ["filling", "serving"]
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
+__all__ = ["filling", "keeping", "serving"]
 
 
 @pytest.fixture

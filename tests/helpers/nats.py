@@ -128,6 +128,12 @@ def serving(start: Start, place: Path) -> Serving:
 
 
 @pytest.fixture
+def keeping(serving: Serving) -> Server:
+    """A server with JetStream."""
+    return serving(jetstream=True)
+
+
+@pytest.fixture
 def nats(serving: Serving) -> Server:
     """A server as it is without a configuration."""
     return serving()

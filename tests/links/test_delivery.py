@@ -18,7 +18,7 @@ from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect, Collector
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server
 from ..helpers.programs import Start
 from ..helpers.published import ask, proxied
 from ..helpers.recorders import Recording, kill
@@ -27,12 +27,6 @@ from ..spool.writers import WRITER
 from .links import LINK, Link, Linking
 
 SPOOL, OTHER = "0" * 32, "1" * 32
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 def numbered(begin: int, end: int, source: int = 0) -> bytes:

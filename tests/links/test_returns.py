@@ -3,23 +3,15 @@
 import shutil
 from pathlib import Path
 
-import pytest
-
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server
 from ..helpers.published import ask, proxied
 from ..helpers.waiting import until
 from .links import Linking
 from .test_delivery import deliver, fill, publish, wait_for
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 def test_take_overs_go_on_where_the_other_had_come_to(

@@ -1,6 +1,6 @@
 """Fixtures of what is had of servers of NATS."""
 
-from ..helpers.nats import listening, nats, serving
-from .readers import keeping, reading
+from ..helpers.nats import keeping, listening, nats, serving
+from .readers import reading
 
 __all__ = ["keeping", "listening", "nats", "reading", "serving"]

@@ -10,16 +10,10 @@ from futebus.nats.access import Access
 from futebus.nats.reader import Reader
 from futebus.nats.stream import Stream
 
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server
 from ..helpers.waiting import DEADLINE
 
 Reading = Callable[..., Reader]
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 @pytest.fixture

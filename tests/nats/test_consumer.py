@@ -11,14 +11,8 @@ from futebus.nats.consumer import Consumer
 from futebus.nats.errors import Away
 from futebus.nats.stream import Message, Stream
 
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server
 from ..helpers.published import ask
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 def say(server: Server, subject: str, headers: bytes, data: bytes) -> None:

@@ -13,12 +13,6 @@ from ..helpers.published import ask
 T = TypeVar("T")
 
 
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
-
-
 def test_a_stream_is_made_once(keeping: Server) -> None:
     async def work(stream: Stream) -> None:
         with pytest.raises(NoStream, match=r"/LINES: there is no such stream$"):

@@ -1,5 +1,5 @@
 """Fixtures of recorders that publish."""
 
-from ..helpers.nats import listening, nats, serving
+from ..helpers.nats import keeping, listening, nats, serving
 
-__all__ = ["listening", "nats", "serving"]
+__all__ = ["keeping", "listening", "nats", "serving"]

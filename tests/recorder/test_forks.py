@@ -3,24 +3,16 @@
 import signal
 import sys
 
-import pytest
-
 from futebus.spool import Spool
 
 from ..helpers.mounts import Mount
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server
 from ..helpers.published import lines_in, messages, wait_for_line
 from ..helpers.recorders import Recording, Remounting, kill
 from ..helpers.waiting import until
 from ..spool.spools import numbered
 
 FORKING = [sys.executable, "-m", "tests.recorder.forking"]
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 def test_whoever_is_killed_nothing_runs_beside_a_fork(bus: Mount, recording: Recording, keeping: Server) -> None:

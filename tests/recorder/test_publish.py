@@ -31,12 +31,6 @@ PAUSE = 0.005
 """Seconds that a writer pauses between some lines: what is written while a server is away must be published in the test, too."""
 
 
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
-
-
 def check(url: str, spool: Path, written: list[list[int]]) -> None:
     """Sees that a stream has just the lines that were written, each once, and in order for each writer."""
     data = lines_in(messages(url))

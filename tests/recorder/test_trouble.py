@@ -1,22 +1,14 @@
 """What a recorder says of a stream that does not take its lines."""
 
-import pytest
-
 from futebus.nats.stream import Stream
 from futebus.recorder.target import read_note
 
 from ..helpers.mounts import Mount
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server
 from ..helpers.published import ask, lines_in, messages, proxied, wait_for_line
 from ..helpers.recorders import Recording, kill
 from ..helpers.waiting import until
 from ..spool.spools import numbered
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 def test_a_stream_that_is_full_is_not_there_again(bus: Mount, recording: Recording, keeping: Server) -> None:

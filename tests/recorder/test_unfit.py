@@ -2,21 +2,14 @@
 
 from pathlib import Path
 
-import pytest
 from nats.js.api import StreamSource
 
 from futebus.nats.stream import Stream
 
 from ..helpers.mounts import Mount, run
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server
 from ..helpers.published import ask
 from ..helpers.recorders import RECORD
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 def test_streams_that_are_of_no_use(bus: Mount, keeping: Server, place: Path) -> None:

@@ -10,17 +10,11 @@ from futebus.recorder.target import read_note
 from futebus.spool import Spool
 
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server
 from ..helpers.published import ask, lines_in, messages, wait_for_line
 from ..helpers.recorders import RECORD, Recording, kill
 from ..helpers.waiting import until
 from ..spool.spools import numbered
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 def test_an_old_copy_that_has_new_lines_is_refused(bus: Mount, recording: Recording, keeping: Server, place: Path) -> None:

@@ -25,11 +25,11 @@ from futebus.spark.sink.numbered import BATCH, BEGIN, END, NumberedTarget, Publi
 from futebus.spark.sink.outlet import SinkError
 from futebus.spark.sink.staging import Portion, stage
 
-from ...helpers.nats import Server, Serving, serving
+from ...helpers.nats import Server, Serving, keeping, serving
 from ...helpers.streams import Filled, Filling, filling
 from .test_crashes import in_child, killed_at
 
-__all__ = ["filling", "serving"]
+__all__ = ["filling", "keeping", "serving"]
 
 QUERY = "a-query"
 STRIDE = 3
@@ -75,12 +75,6 @@ def text_of(found: list[Fetched]) -> str:
         assert where.lines == message.data.count(b"\n")
         line = where.next
     return b"".join(message.data for message in found).decode()
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 @pytest.fixture

@@ -18,22 +18,16 @@ from futebus.spark import joined
 from futebus.spark.options import QueryError
 from futebus.spark.remote import parse_remote
 from futebus.spark.source.following import Following, Offset
-from tests.helpers.nats import Server, Serving, serving
+from tests.helpers.nats import Server, Serving, keeping, serving
 from tests.helpers.programs import Start
 from tests.helpers.streams import TIME, Filled, Filling, filling
 from tests.helpers.waiting import DEADLINE, until
 
 from .kept import Keep, keep
 
-__all__ = ["filling", "keep", "serving"]
+__all__ = ["filling", "keep", "keeping", "serving"]
 
 Stream = Callable[..., DataFrame]
-
-
-@pytest.fixture
-def keeping(serving: Serving) -> Server:
-    """A server with JetStream."""
-    return serving(jetstream=True)
 
 
 @pytest.fixture
