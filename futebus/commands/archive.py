@@ -99,8 +99,6 @@ def parser() -> Parser:
         "       futebus-archive [OPTION...] nats://SERVER/STREAM[/SUBJECT] DIRECTORY",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     made.add_argument("paths", metavar="CHANNEL... DIRECTORY", nargs="+", help="channels, or a stream; where the archive is")
     made.add_argument("-V", "--version", action="version", version=f"futebus-archive {futebus.__version__}")

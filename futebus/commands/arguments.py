@@ -19,7 +19,10 @@ OK, FAILED, USAGE = 0, 1, 2
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in one line."""
+    """Complains in one line, takes options by their whole names only, and shows descriptions as they were written."""
+
+    def __init__(self, **about: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **about)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Reads the arguments; options may stand anywhere between names.

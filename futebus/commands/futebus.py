@@ -51,8 +51,6 @@ def parser() -> argparse.ArgumentParser:
         usage="futebus [-f] [-d] [-o OPTION[,OPTION...]] [SOURCE] MOUNTPOINT",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     made.add_argument("paths", metavar="[SOURCE] MOUNTPOINT", nargs="*", help="the directory; SOURCE is any name, for fstab")
     made.add_argument("-f", "--foreground", action="store_true", help="stay in the foreground, log to stderr")

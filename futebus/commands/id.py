@@ -24,8 +24,6 @@ def parser() -> Parser:
         usage="futebus-id [-v] <&DESCRIPTOR",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     # The name of a channel would open it anew, and that is another client.
     made.add_argument("names", nargs="*", help=argparse.SUPPRESS)

@@ -63,8 +63,6 @@ def parser() -> Parser:
         usage=f"{COMMAND} [OPTION...] CHANNEL URL...\n       {COMMAND} [OPTION...] --deliver URL CHANNEL",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     made.add_argument("channel", metavar="CHANNEL", type=checked(path), help="a B channel of a mounted bus; it is created")
@@ -114,7 +112,7 @@ def main(arguments: list[str] | None = None) -> int:
     if endings.first:
         return OK
 
-    from futebus.links.running import Voice
+    from futebus.host.voice import Voice
 
     voice = Voice(COMMAND, is_quiet="quiet" in given)
     if "deliver" in given:

@@ -113,8 +113,6 @@ def parser() -> Parser:
         "       futebus-record --info SPOOL",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     made.add_argument(

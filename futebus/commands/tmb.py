@@ -88,8 +88,6 @@ def parser() -> Parser:
         usage=f"{COMMAND} [OPTION...] CHANNEL",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     made.add_argument("channel", metavar="CHANNEL", type=checked(path), help="a B channel of a mounted bus; it is created")

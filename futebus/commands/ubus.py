@@ -102,8 +102,6 @@ def _new(name: str, usage: str, description: str, epilog: str = "") -> Parser:
         usage=usage,
         description=description,
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     made.add_argument("-V", "--version", action="version", version=f"futebus-ubus {futebus.__version__}")

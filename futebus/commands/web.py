@@ -69,8 +69,6 @@ def parser() -> Parser:
         usage=f"{COMMAND} [OPTION...] [MOUNTPOINT...]",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     made.add_argument(
         "mountpoints", metavar="MOUNTPOINT", nargs="*", type=checked(place), help="where a bus is mounted, or will be"

@@ -5,7 +5,6 @@ bounded, never waits for who reads it, and shows control characters escaped. Nor
 """
 
 import contextlib
-import logging
 import queue
 import resource
 import sys
@@ -15,28 +14,18 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from ..client import ClientError
-from ..core.text import printable
 from ..host import logs
-from ..host.service import ServiceManager
 from ..host.signals import Endings, Inbox
-
-log = logging.getLogger(__name__)
+from ..host.voice import GRACE, SWITCH_SECONDS, Voice
 
 OK, FAILED = 0, 1
-
-GRACE = 1.5
-"""Seconds from the signal that ends it until it has ended, whatever hangs."""
-
-
-SWITCH_SECONDS = 0.0002
-"""How long one of the loops may compute while the other has something to do. Python's own 5 ms are longer than a round trip."""
 
 
 class GatewayError(Exception):
     """Why a gateway cannot go on, in one sentence."""
 
 
-class Life:
+class Life(Voice):
     """A gateway that runs.
 
     Args:
@@ -46,23 +35,8 @@ class Life:
     """
 
     def __init__(self, command: str, *, is_quiet: bool = False, endings: Endings | None = None) -> None:
-        self.command = command
-        self.manager = ServiceManager()
+        super().__init__(command, is_quiet=is_quiet)
         self._endings = endings or Endings()
-        logs.to_stderr(None, logging.WARNING if is_quiet else logging.INFO, command=command)
-
-    def say(self, words: str) -> None:
-        """Says something, in one line."""
-        logs.tell(log, logging.INFO, lambda: printable(words))
-
-    def warn(self, words: str) -> None:
-        """Says that something goes wrong, also to who wants quiet."""
-        logs.tell(log, logging.WARNING, lambda: printable(words))
-
-    def ready(self, words: str) -> None:
-        """Says that it works now: to people, and to the service manager."""
-        self.say(words)
-        self.manager.tell("READY=1", f"STATUS={words}")
 
     def live(self, main: Callable[[], Awaitable[object]]) -> int:
         """Runs it to its end.
@@ -112,7 +86,7 @@ class Life:
         finally:
             self._endings.forget()
             events.close()
-            self.manager.tell("STOPPING=1")
+            self.stopping()
         return OK
 
 

@@ -22,8 +22,8 @@ from typing import TypedDict
 
 from ..client import ClientError, Ended, NoBus, Publisher, Reader, Slave, TooLong, connect, publisher, subscribe
 from ..core.lines import end
+from ..host.voice import Voice
 from ..nats.errors import NatsError
-from .subject import Voice
 
 WAITING_BYTES = 32 << 20
 """Bytes of lines that wait for a bus that hangs, or is slower than the network. The oldest are dropped, as for a slow reader."""

@@ -21,6 +21,7 @@ from ..client.errors import NoBus, TooLong
 from ..client.messages import texts
 from ..core.kinds import has_master
 from ..core.text import counted, printable
+from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Servers
 from ..nats.consumer import Consumer, moment
@@ -29,7 +30,6 @@ from ..nats.stream import State, Stream
 from ..nats.wanted import Unfit, Wanted
 from .agreement import agreed
 from .progress import Progress
-from .subject import Voice
 from .taken import Lines, lines_of, offset
 
 WAITING_BYTES = 8 << 20

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from ..core.lines import lines
 from ..core.text import counted
+from ..host.voice import Voice
 from ..nats.connection import Servers
 from ..nats.runs import outside
 from . import origin
 from .channel import SLOW, Channel
 from .outbox import Outbox
-from .subject import Subject, Voice
+from .subject import Subject
 
 TELL_SECONDS = (1.0, 10.0)
 """How often it is looked whether anything was lost, and how long nothing is said of it when something has been."""

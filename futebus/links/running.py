@@ -14,54 +14,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..client import ClientError
-from ..core.text import printable
 from ..host import logs
-from ..host.service import ServiceManager
 from ..host.signals import Endings, Inbox
+from ..host.voice import GRACE, SWITCH_SECONDS, Voice
 from ..nats.errors import NatsError
 
-log = logging.getLogger(__name__)
-
 OK, FAILED = 0, 1
-
-GRACE = 1.5
-"""Seconds from the signal that ends it until it has ended, whatever hangs."""
-
-SWITCH_SECONDS = 0.0002
-"""How long a thread may compute while another has something to do. A line is quicker from bus to bus than Python's own 5 ms."""
-
-
-class Voice:
-    """Says what happens, in one line each, to people and to the service manager.
-
-    Args:
-        command: what the program is called.
-        is_quiet: whether it says only what goes wrong.
-    """
-
-    def __init__(self, command: str, *, is_quiet: bool) -> None:
-        self.command = command
-        self._manager = ServiceManager()
-        logs.to_stderr(None, logging.WARNING if is_quiet else logging.INFO, command=command)
-        logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it says of errors, it tells us too
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-
-    def say(self, words: str) -> None:
-        """Says something."""
-        logs.tell(log, logging.INFO, lambda: printable(words))
-
-    def warn(self, words: str) -> None:
-        """Says that something goes wrong, also to who wants quiet."""
-        logs.tell(log, logging.WARNING, lambda: printable(words))
-
-    def ready(self, words: str) -> None:
-        """Says that all works now."""
-        self.say(words)
-        self._manager.tell("READY=1", f"STATUS={printable(words)}")
-
-    def stopping(self) -> None:
-        """Says that it ends, to the service manager alone."""
-        self._manager.tell("STOPPING=1")
 
 
 class Living(Protocol):
@@ -92,6 +50,8 @@ def live(link: Living, voice: Voice, endings: Endings) -> int:
     Returns:
         0 if it has ended as it was told, 1 if it could not go on.
     """
+    for name in ("nats", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what they say of errors, they tell us too
     events: Inbox[BaseException | None] = Inbox()
     stops: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = queue.SimpleQueue()
 

@@ -11,8 +11,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from ..host.voice import Voice
 from ..nats.connection import Connection, Servers
 from ..nats.errors import Away, Denied, NatsError
 from .origin import HEADER_BYTES, LINE, ORIGIN, Run, headers
@@ -36,16 +37,6 @@ STABLE_SECONDS = 5.0
 """How long a connection must have lasted so that the next is made soon."""
 
 Take = Callable[["Subject", Mapping[str, str] | None, bytes], object]
-
-
-class Voice(Protocol):
-    """Says what happens."""
-
-    def say(self, words: str) -> None:
-        """Says something."""
-
-    def warn(self, words: str) -> None:
-        """Says that something goes wrong."""
 
 
 class Subject:

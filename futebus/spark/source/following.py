@@ -10,25 +10,21 @@ others, which have other times.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ...nats import runs
 from ...nats.fetching import next_of
 from ...nats.reader import Reader
 from ...nats.stream import State
-from ..compat import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 from ..options import QueryError, check_schema, plainly
 from ..remote import STREAM_COLUMNS, RemoteOptions, parse_remote
 from ..telling import say
+from .query import Offset, QueryReader
 from .ranges import GO_ON, MessagesPartition, cut_messages
-from .stream import leave_if_spark_has_gone
-
-Offset = dict[str, Any]
 
 MOST_LOOKED_AT = 100_000
 """How many messages a batch has at most that is limited: as many headers are read to find out where it ends."""
@@ -199,81 +195,28 @@ class Following:
                     self._lose(f"message {number} of {self._name} has been removed before it was read")
         yield from cut_messages(self._options, state, begin, stop)
 
-    def stop(self) -> None:
-        """Leaves the server."""
-        self.reader.close()
-
-
-class RemoteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream of one query. What is wrong is said when it is first asked something, as for channels."""
-
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self._schema = schema
-        self._given = options
-        self._running: Following | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What executors need: the work itself has the rest, and nobody else is to have it."""
-        return {"_schema": self._schema, "_given": self._given, "_running": None}
-
-    @property
-    def _options(self) -> RemoteOptions:
-        return parse_remote(self._given)
-
-    @property
-    def _stream(self) -> Following:
-        if self._running is None:
-            check_schema(self._schema, STREAM_COLUMNS)
-            self._running = Following(self._options)
-        return self._running
-
-    def initialOffset(self) -> Offset:
-        """Where a new query begins."""
-        with plainly():
-            return self._stream.initial()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """As the options say. Of both limits Spark is told one, and `latestOffset` minds both."""
-        with plainly():
-            options = self._options
-        if options.max_rows is not None:
-            return ReadMaxRows(options.max_rows)
-        return ReadMaxBytes(options.max_bytes) if options.max_bytes is not None else ReadAllAvailable()
-
-    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """How far the next batch goes. Waits a little while there is nothing new."""
-        with plainly():
-            return self._stream.latest(start, is_limited=limit is not None and not isinstance(limit, ReadAllAvailable))
-
-    def reportLatestOffset(self) -> Offset:
-        """How far there are messages."""
-        with plainly():
-            return self._stream.ends()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """From now on nothing new is taken notice of."""
-        with plainly():
-            self._stream.freeze()
-
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The messages between two offsets, in parts for tasks."""
-        with plainly():
-            return list(self._stream.partitions(start, end))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The lines of a part."""
-        assert isinstance(partition, MessagesPartition)
-        return partition.read(self._schema)
-
     def commit(self, end: Offset) -> None:
         """Everything before `end` has been dealt with. The stream keeps what it is told to keep, whoever has read it."""
 
     def stop(self) -> None:
         """Leaves the server."""
-        if self._running is not None:
-            self._running.stop()
-            self._running = None
-        leave_if_spark_has_gone()
+        self.reader.close()
+
+
+class RemoteStreamReader(QueryReader):
+    """A stream, for one query."""
+
+    def _limits(self) -> RemoteOptions:
+        return parse_remote(self._given)
+
+    def _run(self) -> Following:
+        check_schema(self._schema, STREAM_COLUMNS)
+        return Following(parse_remote(self._given))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The lines of a part."""
+        assert isinstance(partition, MessagesPartition)
+        return partition.read(self._schema)
 
 
 class RemoteReader(DataSourceReader):

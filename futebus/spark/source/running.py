@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from ...spool import LinesGone, NotASpool, Spool, SpoolError
 from ..options import QueryError, SourceOptions
@@ -18,8 +17,7 @@ from ..telling import say
 from .channels import Found, LeftOut, unfit
 from .drains import DrainThread, empty, remove, remove_rest
 from .partitions import LinesPartition, cut, say_damage
-
-Offset = dict[str, Any]
+from .query import Offset
 
 LOOK_SECONDS = 1.0
 """How often is looked for channels that a pattern matches."""

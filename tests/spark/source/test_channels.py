@@ -14,7 +14,7 @@ import pytest
 from futebus.spark.compat import ReadAllAvailable
 from futebus.spark.options import SCHEMA
 from futebus.spark.source.drains import DrainThread
-from futebus.spark.source.running import Offset
+from futebus.spark.source.query import Offset
 from futebus.spark.source.stream import FutebusStreamReader
 from futebus.spool import Spool, SpoolInUse, SpoolWriter
 

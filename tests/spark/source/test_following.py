@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from futebus.spark import joined
 from futebus.spark.options import QueryError
 from futebus.spark.remote import parse_remote
-from futebus.spark.source.following import Following, Offset
+from futebus.spark.source.following import Following
+from futebus.spark.source.query import Offset
 from tests.helpers.nats import Server, Serving, keeping, serving
 from tests.helpers.programs import Start
 from tests.helpers.streams import TIME, Filled, Filling, filling
