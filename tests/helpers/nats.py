@@ -32,14 +32,18 @@ class Server:
         place: for its files.
         configuration: lines of a configuration.
         scheme: of its URL.
+        address: where it listens, of this machine or of the host that `start` starts it on.
     """
 
-    def __init__(self, start: Start, place: Path, configuration: str = "", scheme: str = "nats") -> None:
+    def __init__(
+        self, start: Start, place: Path, configuration: str = "", scheme: str = "nats", address: str = "127.0.0.1"
+    ) -> None:
         self._start = start
         self._place = place
         self._configuration = place / "nats.conf"
         self._configuration.write_text(configuration)
         self._scheme = scheme
+        self._address = address
         self.port = -1
         self.begin()
 
@@ -49,7 +53,7 @@ class Server:
 
     def begin(self) -> None:
         """Starts it, and waits until it can be connected to."""
-        words = ["-a", "127.0.0.1", "-p", str(self.port), "-c", self._configuration, "--ports_file_dir", self._place]
+        words = ["-a", self._address, "-p", str(self.port), "-c", self._configuration, "--ports_file_dir", self._place]
         with (self._place / "nats.log").open("a") as log:
             self.process = self._start(SERVER, *words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         file = self._place / f"nats-server_{self.process.pid}.ports"
@@ -68,7 +72,7 @@ class Server:
     @property
     def url(self) -> str:
         """Its URL, without a subject."""
-        return f"{self._scheme}://127.0.0.1:{self.port}"
+        return f"{self._scheme}://{self._address}:{self.port}"
 
     def __truediv__(self, subject: str) -> str:
         """The URL of a subject."""
@@ -76,7 +80,7 @@ class Server:
 
     def as_user(self, who: str) -> str:
         """Its URL for `USER:PASSWORD`."""
-        return f"{self._scheme}://{who}@127.0.0.1:{self.port}"
+        return f"{self._scheme}://{who}@{self._address}:{self.port}"
 
     def kill(self) -> None:
         """Kills it, outright."""

@@ -26,12 +26,6 @@ ROOT = Path(__file__).parents[3]
 QUEUES = "max_queue=10000000,max_queue_bytes=1G"
 """Of the buses: they drop nothing in a round."""
 
-PAUSE = 0.01
-"""Seconds that a writer pauses between some lines."""
-
-REST_SECONDS = (0.02, 0.5)
-"""Between two harms."""
-
 
 class Round:
     """A round: what there is, and harms until its time is over.
@@ -44,8 +38,15 @@ class Round:
         prefix: a module that is run in the place of a link or a recorder, with words of its own.
     """
 
+    rests = (0.02, 0.5)
+    """Seconds between two harms, at least and at most."""
+    pause = 0.01
+    """Seconds that a writer pauses between some lines."""
+    pace = 1
+    """How many times as long it takes as other rounds."""
+
     def __init__(self, place: Path, seed: int, seconds: float, show: Show, prefix: list[str] | None = None) -> None:
-        self.place, self.seconds, self.show, self.prefix = place, seconds, show, prefix
+        self.place, self.seconds, self.show, self.prefix = place, seconds * self.pace, show, prefix
         self.dice = random.Random(seed)
         self.judge = Judge()
         self.counts: Counts = self.judge.counts
@@ -65,12 +66,16 @@ class Round:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             self.start = stack.enter_context(starting())
-            store = self.place / "nats"
-            store.mkdir()
-            self.server = Server(self.start, store, f'jetstream {{ store_dir: "{store}" }}')
+            self.serve()
             stack.callback(self._leave)
             self._stack = stack.pop_all()
         return self
+
+    def serve(self) -> None:
+        """Starts what keeps streams: one server."""
+        store = self.place / "nats"
+        store.mkdir()
+        self.server = Server(self.start, store, f'jetstream {{ store_dir: "{store}" }}')
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -112,7 +117,14 @@ class Round:
             number = len(self.homes)
             self.homes[number] = bus
             self.writers[number] = self.start(
-                sys.executable, "-c", WRITER, str(number), "-1", self.buses[bus] / channel, str(PAUSE), stderr=subprocess.DEVNULL
+                sys.executable,
+                "-c",
+                WRITER,
+                str(number),
+                "-1",
+                self.buses[bus] / channel,
+                str(self.pause),
+                stderr=subprocess.DEVNULL,
             )
 
     def collect(self, path: Path) -> Collector:
@@ -140,7 +152,7 @@ class Round:
 
     def rest(self) -> None:
         """A little while passes, in which all goes on."""
-        time.sleep(self.dice.uniform(*REST_SECONDS))
+        time.sleep(self.dice.uniform(*self.rests))
 
     def no_server(self) -> None:
         """The server dies, and comes back."""

@@ -9,8 +9,9 @@ from ..trial import Counts, Show, silent
 from .grounds import Round
 from .kept import Kept
 from .live import Live, Ring
+from .spread import Spread
 
-KINDS: dict[str, type[Kept | Live]] = {"kept": Kept, "live": Live, "ring": Ring}
+KINDS: dict[str, type[Kept | Live | Spread]] = {"kept": Kept, "live": Live, "ring": Ring, "spread": Spread}
 """Each kind of round."""
 
 Harms = list[Callable[[], None]]
@@ -33,6 +34,17 @@ def _buses(this: Round) -> Harms:
 
 
 def _all(this: Round) -> Harms:
+    if isinstance(this, Spread):
+        parts = [this.part_dies, this.source_dies, this.recorder_cut_off]
+        spark = [
+            this.worker_dies,
+            this.worker_cut_off,
+            this.executor_dies,
+            this.driver_dies,
+            this.driver_cut_off,
+            this.master_dies,
+        ]
+        return [this.with_a_server(harm) for harm in (*parts, *spark)]
     return [*_server(this), *_network(this), *_kills(this), *_buses(this)]
 
 
@@ -47,6 +59,7 @@ HARMS: dict[str, Callable[[Round], Harms]] = {
 
 PAIRS = [
     *(("kept", harm) for harm in HARMS),
+    ("spread", "all"),
     *((kind, harm) for kind in ("live", "ring") for harm in ("kills", "server", "network", "buses")),
 ]
 """Of what is live, one sort of harm at a time: a link that has just begun does not know lines that a server has not confirmed."""
