@@ -93,7 +93,8 @@ def test_the_collector(bus: Mount, start: Start, place: Path) -> None:
     start("bash", "-c", collector, cwd=place)
     until((bus / "U_jobs").exists, "it collects")
     assert bash(reporter).returncode == 0
-    until(lambda: (place / "jobs.txt").read_text() == "job 1\n", "the job is there")
+    jobs = place / "jobs.txt"
+    until(lambda: jobs.exists() and jobs.read_text() == "job 1\n", "the job is there")
 
 
 def test_the_program_that_polls(bus: Mount, start: Start) -> None:

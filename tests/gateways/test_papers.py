@@ -63,6 +63,9 @@ def test_sbus(bus: Mount, place: Path, start: Start) -> None:
             return "MSG house/light on" in shell.shown
 
         until(has_subscribed, "it has subscribed")
+        # What is typed next is shown in one piece only when nobody has anything to say any more.
+        (bus / "B_sbus").write_text("house/light\toff\n")
+        shell.expect("house/light\toff\n", "MSG house/light off")
         play(shell, lines[4:])
 
 

@@ -140,7 +140,10 @@ class Terminal:
 
     def expect(self, *words: str) -> None:
         """Waits until it shows these, in any order, behind all that was expected before."""
-        until(lambda: all(each in self.shown[self._seen :] for each in words), f"it shows {words}, and not {self._shown!r}")
+        try:
+            until(lambda: all(each in self.shown[self._seen :] for each in words))
+        except AssertionError as error:
+            raise AssertionError(f"{error}: it shows {words}, and not {self._shown!r}") from None
         self._seen = max(self._shown.index(each, self._seen) + len(each) for each in words)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+def is_well(query: "StreamingQuery") -> bool:
+    """Whether a query has not failed. Who waits for what it does need not wait when it has.
+
+    Raises:
+        StreamingQueryException: it has.
+    """
+    if error := query.exception():
+        raise error
+    return True

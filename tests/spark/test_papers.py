@@ -12,6 +12,7 @@ from ..helpers.mounts import Mounting
 from ..helpers.nats import Serving, serving
 from ..helpers.papers import TREE, Shell, blocks, environment
 from ..helpers.programs import Start
+from ..helpers.sparks import is_well
 from ..helpers.streams import Filling, filling
 from ..helpers.waiting import until
 
@@ -75,9 +76,9 @@ def test_the_streams_of_the_page(spark: SparkSession, serving: Serving, filling:
     exec(writing, names)
     (query,) = spark.streams.active
     try:
-        until(lambda: query.lastProgress, "it has begun")
+        until(lambda: is_well(query) and query.lastProgress, "it has begun")
         filled.say("one", "two")
-        until(lambda: filled.state.last == 2 or query.exception(), "it is sent")
+        until(lambda: is_well(query) and filled.state.last == 2, "it is sent")
         assert filled.do(lambda stream: stream.last("lines.alerts")).data == b"one\ntwo\n"
     finally:
         query.stop()

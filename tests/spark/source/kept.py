@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.helpers.sparks import is_well
 from tests.helpers.waiting import DEADLINE, until
 
 
@@ -37,13 +38,9 @@ class Kept:
         return [row.value for row in self.rows]
 
     def wait_for(self, count: int) -> list[Row]:
-        def come() -> bool:
-            assert self.query is not None
-            if error := self.query.exception():
-                raise error
-            return len(self.rows) >= count
-
-        until(come, f"{count} rows")
+        assert self.query is not None
+        query = self.query
+        until(lambda: is_well(query) and len(self.rows) >= count, f"{count} rows")
         return self.rows
 
     def finish(self) -> list[Row]:

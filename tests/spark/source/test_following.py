@@ -21,6 +21,7 @@ from futebus.spark.source.following import Following
 from futebus.spark.source.query import Offset
 from tests.helpers.nats import Server, Serving, keeping, serving
 from tests.helpers.programs import Start
+from tests.helpers.sparks import is_well
 from tests.helpers.streams import TIME, Filled, Filling, filling
 from tests.helpers.waiting import DEADLINE, until
 
@@ -86,7 +87,7 @@ def test_what_comes_while_it_runs(filled: Filled, stream: Stream, keep: Keep) ->
 def test_a_query_that_has_begun_has_a_place(filled: Filled, stream: Stream, keep: Keep) -> None:
     """Nothing has come for it, and it is stopped: what is said then it gets."""
     query = keep(stream(filled.url, "value STRING", startingOffsets="latest"))
-    until(lambda: query.query.lastProgress, "it has written down where it begins")  # type: ignore[union-attr]
+    until(lambda: query.query and is_well(query.query) and query.query.lastProgress, "it has written down where it begins")
     query.stop()
     filled.say("first")
     query = keep(stream(filled.url, "value STRING", startingOffsets="latest"), availableNow=True)

@@ -16,6 +16,7 @@ from futebus.spark.source.partitions import cut
 from futebus.spool import Spool, SpoolWriter
 from tests.helpers.mounts import Mount, Mounting
 from tests.helpers.programs import Start
+from tests.helpers.sparks import is_well
 from tests.helpers.waiting import until
 
 from .kept import Keep, Kept, keep
@@ -57,8 +58,7 @@ def test_available_now_does_not_wait_for_what_comes_later(stream: Stream, keep: 
 
 def test_latest_begins_with_what_comes(stream: Stream, keep: Keep, spool: Path) -> None:
     query = keep(stream("/bus/B_log", drain="external", startingOffsets="latest", pollTimeoutMs=50))
-    until(lambda: query.query and query.query.status["message"].startswith(("Waiting", "Getting")), "it runs")
-    until(lambda: list(spool.glob("initial-*")), "it has begun")
+    until(lambda: query.query and is_well(query.query) and list(spool.glob("initial-*")), "it has begun")
     with SpoolWriter(spool, "B_log") as writer:
         writer.append(b"late\n")
     assert [row.value for row in query.wait_for(1)] == ["late"]
