@@ -46,6 +46,25 @@ class Outgoing(NamedTuple):
         return self.line + self.lines
 
 
+def following(
+    spool: Spool, begin: int, most: int, on_damage: Callable[[LinesDamaged], None]
+) -> Iterator[Outgoing | LineTooLong | int]:
+    """The lines from `begin` on, for good. See `outgoing`, also for what goes wrong.
+
+    Yields:
+        Lines; and when the spool has no more of them, the number behind the last.
+    """
+    while True:
+        end = spool.end
+        if end > begin:
+            for run in outgoing(spool, begin, end, most, on_damage):
+                yield run
+                if isinstance(run, LineTooLong):
+                    return
+        begin = end
+        yield end
+
+
 def outgoing(
     spool: Spool, begin: int, end: int, most: int, on_damage: Callable[[LinesDamaged], None]
 ) -> Iterator[Outgoing | LineTooLong]:

@@ -10,20 +10,23 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from ..core.text import counted, size
 from ..nats import runs
-from ..nats.connection import Servers
+from ..nats.connection import Connection, Servers
 from ..nats.errors import Away, NatsError
 from ..nats.stream import HEADER_BYTES, Overtaken, State, Stream, UnderWay
 from ..spool import LinesDamaged, Spool, SpoolError
 from .channel import Say
 from .ours import Foreign, Ours, owner
-from .outgoing import LineTooLong, Outgoing, outgoing
+from .outgoing import LineTooLong, Outgoing, following
 from .target import NoteKeeper, Target
 from .troubles import Troubles
+
+T = TypeVar("T")
 
 RETRY_SECONDS = (0.1, 5.0)
 """How soon, and later how seldom, it is tried again to reach the stream."""
@@ -226,36 +229,22 @@ class Publisher:
         most = stream.max_payload
         if state.max_message > 0:
             most = min(most, state.max_message - HEADER_BYTES)
-        pause, longest = LOOK_SECONDS
-        closed = asyncio.ensure_future(stream.connection.is_closed.wait())
+        found = following(self._spool, at, most, self._damaged)
+        reading = self._read(found)
         try:
             while True:
-                end = self._spool.end
-                if end > at:
-                    at, behind = await self._publish_to(stream, at, end, behind, most)
-                    pause = LOOK_SECONDS[0]
-                    continue
-                self._well()
-                if self.is_finishing.is_set():
-                    return
-                self._flush_in_time()
-                await asyncio.wait([closed], timeout=pause)
-                if closed.done():
-                    raise Away(f"{stream.connection.server.shown}: {stream.connection.why}")
-                pause = min(pause * 1.2, longest)
-        finally:
-            closed.cancel()
-
-    async def _publish_to(self, stream: Stream, at: int, end: int, behind: int, most: int) -> tuple[int, int]:
-        """Publishes the lines up to one. Returns where to go on."""
-        found = outgoing(self._spool, at, end, most, self._damaged)
-        # The next message is read while one is under way.
-        reading = asyncio.ensure_future(asyncio.to_thread(next, found, None))
-        try:
-            while (run := await reading) is not None:
+                run = await reading
                 if isinstance(run, LineTooLong):
                     raise run
-                reading = asyncio.ensure_future(asyncio.to_thread(next, found, None))
+                if isinstance(run, int):
+                    self._note.keep(next=run)  # damaged lines may be the last
+                    self._well()
+                    if not await self._has_more(run, stream.connection):
+                        return
+                    reading = self._read(found)
+                    continue
+                # The next message is brought to the disk, and read, while this one is under way.
+                reading = self._read(found)
                 where = self._named(run)
                 work = stream.publish(self._subject, run.data, runs.headers(where), behind, where.name)
                 behind = await stream.connection.while_open(work)
@@ -264,8 +253,31 @@ class Publisher:
                 self._flush_in_time()
         finally:
             await asyncio.wait([reading])  # the spool is for one thread at a time
-        self._note.keep(next=end)  # damaged lines may be the last
-        return end, behind
+
+    @staticmethod
+    def _read(found: Iterator[T]) -> asyncio.Future[T]:
+        return asyncio.ensure_future(asyncio.to_thread(next, found))
+
+    async def _has_more(self, end: int, connection: Connection) -> bool:
+        """Waits until the spool has more. Returns False if it is finishing, and has not.
+
+        Raises:
+            Away: the connection has gone.
+        """
+        pause, longest = LOOK_SECONDS
+        closed = asyncio.ensure_future(connection.is_closed.wait())
+        try:
+            while self._spool.end == end:
+                if self.is_finishing.is_set():
+                    return False
+                self._flush_in_time()
+                await asyncio.wait([closed], timeout=pause)
+                if closed.done():
+                    raise Away(f"{connection.server.shown}: {connection.why}")
+                pause = min(pause * 1.2, longest)
+            return True
+        finally:
+            closed.cancel()
 
     def _named(self, run: Outgoing) -> runs.Where:
         return runs.Where(self._spool.id, run.line, run.lines, run.time, self._host, self._channel)

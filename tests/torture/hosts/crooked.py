@@ -53,7 +53,7 @@ WAYS: dict[str, Way] = {way.__name__: way for way in (loses, doubles, alters, ov
 
 def cheat(how: Way) -> None:
     """Has links, deliveries and publishers cheat."""
-    put, write, runs = Channel.put, Delivery._write, outgoing.outgoing
+    put, write, runs = Channel.put, Delivery._write, outgoing.following
     number = itertools.count(1)
 
     def crooked(run: Run) -> list[Run]:
@@ -75,12 +75,12 @@ def cheat(how: Way) -> None:
     setattr(Channel, "put", put_crookedly)  # noqa: B010 - or mypy thinks that it knows better
     setattr(Delivery, "_write", write_crookedly)  # noqa: B010
 
-    def outgoing_crookedly(*words: Any) -> Iterator[Any]:
+    def follow_crookedly(*words: Any) -> Iterator[Any]:
         for run in runs(*words):
-            if how is not loses or next(number) % EVERY:
+            if how is not loses or not isinstance(run, outgoing.Outgoing) or next(number) % EVERY:
                 yield run
 
-    setattr(publisher, "outgoing", outgoing_crookedly)  # noqa: B010
+    setattr(publisher, "following", follow_crookedly)  # noqa: B010
 
 
 def hide() -> None:
