@@ -37,7 +37,8 @@ def dispatch(service: client.Service[str]) -> None:
                 idle.remove(worker)
         elif text == "ready":
             working.pop(worker, None)
-            idle.append(worker)
+            if worker not in idle:  # who says it twice has place for one all the same
+                idle.append(worker)
         elif text.startswith("task: "):
             tasks.append(text.removeprefix("task: "))
         while tasks and idle:

@@ -18,12 +18,14 @@ INTERPRETER = """#!/bin/sh
 # Python, as far as set-up knows it. `pip` does what the file of that name beside the tree says.
 case "$*" in
 "-m venv .venv")
-    mkdir -p .venv/bin
+    mkdir -p .venv/bin ".venv/lib/python$(cat "$PLACE/version" 2>/dev/null || echo 3.11)"
     cp "$0" .venv/bin/python
+    echo "command = $0 -m venv $(pwd -P)/.venv" >.venv/pyvenv.cfg
     [ -e "$PLACE/venv" ] && . "$PLACE/venv"
     echo done >.venv/pip
     ;;
 "-m pip --version") [ -e .venv/pip ] ;;
+"-I -S -c "*) cat "$PLACE/version" 2>/dev/null || echo 3.11 ;;
 "-m pip install "*)
     echo "$*" | sed 's/.*--editable //' >>"$PLACE/installed"
     [ ! -e "$PLACE/pip" ] || . "$PLACE/pip"
@@ -159,6 +161,23 @@ def test_an_environment_without_pip_is_none(setup: Setup) -> None:
     setup.install("none")
     (setup.tree / ".venv" / "pip").unlink()
     assert setup.install("gateways").startswith(MAKING)
+
+
+@pytest.mark.parametrize("path", ["other tree", "\u00e4 * [b]"])
+def test_a_tree_that_was_moved_has_no_environment(setup: Setup, path: str) -> None:
+    """The commands in it would be looked for where it was, and found if something is there."""
+    setup.install("gateways")
+    setup.tree = setup.tree.rename(setup.place / path)
+    assert setup.install("none").startswith(f"{MAKING}{LOADING} with gateways\n"), "all that was there"
+    assert setup.install("gateways") == ""
+
+
+def test_an_environment_of_another_python_is_none(setup: Setup) -> None:
+    """The system has a newer one by now, and nothing of ours is installed for that."""
+    setup.install("gateways")
+    setup.has("version", "3.13\n")
+    assert setup.install("none").startswith(f"{MAKING}{LOADING} with gateways\n")
+    assert setup.install("gateways") == ""
 
 
 @pytest.mark.parametrize("script", ["install", "run"])

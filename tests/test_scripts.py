@@ -189,11 +189,17 @@ def test_check_takes_no_arguments() -> None:
 OWN = "; a directory of your own will do: scripts/run ~/bus"
 
 
-def run_script(tree: Path, mountpoint: Path, **user: Any) -> "subprocess.CompletedProcess[str]":
+FUTEBUS = """echo "$@"
+for mountpoint; do :; done
+case " $* " in *" -V "* | *" -f "*) ;; *) touch "$mountpoint/_stat" 2>/dev/null || : ;; esac"""
+"""What stands for it: there is a bus then, unless that is not what was asked for, or it has ended already."""
+
+
+def run_script(tree: Path, mountpoint: Path, *options: str, **user: Any) -> "subprocess.CompletedProcess[str]":
     """Runs scripts/run of a tree in which everything is ready, and `futebus` says what it was given."""
-    for name, does in (("scripts/install", 'echo "$@"'), (".venv/bin/futebus", 'echo "$@"')):
+    for name, does in (("scripts/install", 'echo "$@"'), (".venv/bin/futebus", FUTEBUS)):
         (tree / name).write_text(f"#!/bin/sh\n{does}\n")
-    return run(tree / "scripts" / "run", mountpoint, env={"PATH": f"{tree.parent}/bin", "HOME": "/"}, **user)
+    return run(tree / "scripts" / "run", mountpoint, *options, env={"PATH": f"{tree.parent}/bin", "HOME": "/"}, **user)
 
 
 @pytest.fixture
@@ -270,3 +276,11 @@ def test_what_run_prints_is_for_where_a_link_leads(tree: Path) -> None:
     done = run_script(tree, tree.parent / "home" / "link")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(f"It ends with: fusermount3 -u {tree.parent}/home/real\n")
+
+
+@pytest.mark.usefixtures("no_sudo")
+@pytest.mark.parametrize("option", ["-V", "-f"])
+def test_run_tells_of_no_bus_that_is_not_there(tree: Path, option: str) -> None:
+    mountpoint = tree.parent / "home" / "bus"
+    done = run_script(tree, mountpoint, option, **NOBODY)
+    assert (done.returncode, done.stdout) == (0, f"gateways view\n{option} {mountpoint}\n"), done.stderr

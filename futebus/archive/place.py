@@ -5,6 +5,7 @@ The one rule: what cannot be is said at once. Spark itself tries for a minute, i
 
 import socket
 
+from ..core.quantities import MOST_PORT, natural
 from .storage import ArchiveError
 
 CONNECT_SECONDS = 10.0
@@ -26,7 +27,7 @@ def check_master(master: str) -> None:
     why: list[str] = []
     for place in places.split(","):
         host, colon, port = place.rpartition(":")
-        if not colon or not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        if not colon or not host or not natural(port, MOST_PORT):
             raise ArchiveError(f"--master {master}: not spark://HOST:PORT")
         try:
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from ..core.quantities import octal
 from ..core.text import printable
@@ -48,14 +48,31 @@ class Parser(argparse.ArgumentParser):
     def _print_message(self, message: str, file: Any = None) -> None:
         """Writes a help, a version or a complaint now. argparse would not mind if that could not be done, and end with 0."""
         stream = file or sys.stderr
-        try:
-            stream.write(message)
-            stream.flush()
-        except OSError as error:
-            # What is left in the buffer would be written again at the end, and complained of in Python's own words.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-                self.exit(FAILED, f"{self.prog}: standard output: {error.strerror}\n")
+        error = write_now(stream, message)
+        if error and stream is sys.stdout and not isinstance(error, BrokenPipeError):
+            self.exit(FAILED, f"{self.prog}: standard output: {error.strerror}\n")
+
+
+def write_now(stream: TextIO | None, text: str) -> OSError | None:
+    """Writes a text at once.
+
+    Args:
+        stream: standard output or standard error; None: it is closed, and nobody reads the text.
+        text: what there is to say. What the stream has no characters for is escaped.
+
+    Returns:
+        Why that cannot be done.
+    """
+    if stream is None:
+        return None
+    try:
+        stream.write(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding))
+        stream.flush()
+    except OSError as error:
+        # What is left in the buffer would be written again at the end, and complained of in Python's own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return error
+    return None
 
 
 def fail_to_print(command: str) -> int:
@@ -65,7 +82,7 @@ def fail_to_print(command: str) -> int:
 
 def fail(command: str, words: str) -> int:
     """Says in one line why a command has failed. Returns its exit status."""
-    print(f"{command}: {printable(words)}", file=sys.stderr)
+    write_now(sys.stderr, f"{command}: {printable(words)}\n")
     return FAILED
 
 
@@ -159,5 +176,6 @@ def open_standard() -> None:
         if is_closed(number):
             os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
             os.set_inheritable(number, True)
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - for good
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    # What a locale has no characters for is nothing to fail of, as it is not where Python opens them.
+    sys.stdout = sys.stdout or open(1, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115 - for good
+    sys.stderr = sys.stderr or open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115

@@ -204,13 +204,22 @@ def _consumer_name(host: str, path: Path) -> str:
 
 
 def _state() -> Path:
-    """Where programs keep what they must not forget: a service's own directory, root's, or the user's."""
+    """Where programs keep what they must not forget: a service's own directory, root's, or the user's.
+
+    Ends the program if nobody knows where the user's is.
+    """
+    from futebus.host.home import home
+
     if directory := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
         return Path(directory)
     if os.geteuid() == 0:
         return Path("/var/lib/futebus")
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home, "futebus")
+    if given := os.environ.get("XDG_STATE_HOME"):
+        return Path(given, "futebus")
+    try:
+        return home() / ".local" / "state" / "futebus"
+    except OSError as error:
+        sys.exit(fail(COMMAND, f"{error.strerror}: --state says where it is kept how far it has come"))
 
 
 if __name__ == "__main__":

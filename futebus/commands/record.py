@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import importlib.util
 import os
 import signal
@@ -55,6 +56,9 @@ examples:
   futebus-record --print jobs --follow | grep error           all of them, and those to come
   futebus-record --print jobs --from -1000 > /mnt/bus/B_again the last thousand, said again"""
 
+DISK = (errno.EDQUOT, errno.EIO, errno.ENOSPC)
+"""What goes wrong with a spool's disk, also when the system names no file."""
+
 PROGRESS_SECONDS = 0.3
 """How often it is shown how far the lines have come; what is done sooner shows nothing."""
 
@@ -95,12 +99,14 @@ def _place(text: str) -> Any:
     import datetime
 
     if text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal():
-        return int(text)
-    with contextlib.suppress(ValueError, OverflowError):
-        if text[-1:] in UNITS:
-            return datetime.timedelta(seconds=seconds(text))
-    with contextlib.suppress(ValueError, OverflowError):
-        return datetime.datetime.fromisoformat(text).astimezone()
+        with contextlib.suppress(ValueError):  # thousands of digits, which Python refuses to read
+            return int(text)
+    else:
+        with contextlib.suppress(ValueError, OverflowError):
+            if text[-1:] in UNITS:
+                return datetime.timedelta(seconds=seconds(text))
+        with contextlib.suppress(ValueError, OverflowError):
+            return datetime.datetime.fromisoformat(text).astimezone()
     raise ValueError(f"not the number of a line (1234, -100), an age (10m) or a time (2026-11-21T12:00:00): {text!r}")
 
 
@@ -195,7 +201,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ChannelError, NatsError, SpoolError) as error:
         return fail(COMMAND, str(error))
     except OSError as error:
-        return fail(COMMAND, f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror))
+        spool = given.get("printed") or given.get("described") or paths[1]
+        where = error.filename or (spool if error.errno in DISK else "")
+        return fail(COMMAND, f"{where}: {error.strerror}" if where else str(error.strerror))
 
 
 def _stream(text: str) -> Any:
@@ -225,15 +233,15 @@ def _option(name: str) -> str:
 
 
 def _show(given: dict[str, Any]) -> int:
-    from futebus.recorder.show import replay, summary
+    from futebus.recorder.show import replay, summary, write
 
     # Ended as cat(1) is by a closed pipe and by Ctrl-C: without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if "described" in given:
-        sys.stdout.write(summary(given["described"]))
-        sys.stdout.flush()
+        # Names are in UTF-8 there, as they are on the bus, whatever the locale is.
+        write(sys.stdout.fileno(), memoryview(summary(given["described"]).encode()))
     else:
         follows = "follow" in given
         with _progress(is_wanted=not follows) as note:

@@ -14,7 +14,7 @@ from typing import Any
 
 import futebus
 from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, open_standard, path
-from futebus.core.quantities import count, seconds, size
+from futebus.core.quantities import MOST_ID, count, natural, seconds, size
 from futebus.host.signals import Endings
 
 ADDRESS = "/run/sbus.socket"
@@ -176,8 +176,8 @@ def _user(command: Parser, text: str) -> int:
     """A user ID, by number or by name."""
     import pwd
 
-    if text.isascii() and text.isdecimal() and int(text) < 1 << 32:
-        return int(text)
+    if (number := natural(text, MOST_ID)) is not None:
+        return number
     try:
         return pwd.getpwnam(text).pw_uid
     except (KeyError, ValueError):
@@ -260,7 +260,7 @@ def _in_background(
         os.chdir("/")
         status = serve(on_ready)
     except OSError as error:
-        fail(name, f"{error.filename}: {error.strerror}")
+        fail(name, f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror))
         address.close()
     finally:
         if pidfile is not None and written:
@@ -325,6 +325,9 @@ def write_pid(path: Path) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         os.write(descriptor, b"%d\n" % os.getpid())
+    except OSError as error:
+        path.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(descriptor)
 

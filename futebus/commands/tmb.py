@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import futebus
 from futebus.commands.arguments import Parser, absolute, checked, fail, missing, open_standard, path, permissions
-from futebus.core.quantities import count, size
+from futebus.core.quantities import MOST_PORT, count, natural, size
 from futebus.host.signals import Endings
 
 if TYPE_CHECKING:
@@ -71,9 +71,10 @@ def address(text: str) -> tuple[str | None, int | None]:
             host, port = text, ""
             if text.isdecimal():
                 raise ValueError(f"a port goes behind a colon, as in :4711: {text!r}")
-    if (has_port and not (port.isascii() and port.isdecimal() and int(port) <= 65535)) or not (host or port):
+    number = natural(port, MOST_PORT)
+    if (has_port and number is None) or not (host or port):
         raise ValueError(f"not an address and a port: {text!r}")
-    return (None if host == "*" else host or "127.0.0.1"), int(port) if has_port else None
+    return (None if host == "*" else host or "127.0.0.1"), number
 
 
 def _port(text: str) -> None:

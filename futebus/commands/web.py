@@ -12,6 +12,7 @@ from typing import Any
 
 import futebus
 from futebus.commands.arguments import Parser, absolute, checked, fail, missing, open_standard, path, place
+from futebus.core.quantities import MOST_PORT, natural
 
 DESCRIPTION = """\
 Shows message buses as a web page: what goes on in which channel, who its clients are, what is said on it. It only shows.
@@ -44,9 +45,9 @@ class _NoToken(Exception):
 
 
 def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) <= 65535):
+    if (port := natural(text, MOST_PORT)) is None:
         raise ValueError(f"not a port: {text!r}")
-    return int(text)
+    return port
 
 
 def _host(text: str) -> str:

@@ -3,6 +3,15 @@
 import math
 import re
 
+MOST_DIGITS = 20
+"""Of a number: what is longer is none that anything here has."""
+
+MOST_ID = (1 << 32) - 2
+"""Of users and groups: the one behind it, -1, stands for none."""
+
+MOST_PORT = 65535
+"""Of TCP."""
+
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 """Of time spans, in seconds."""
 
@@ -16,9 +25,17 @@ def count(text: str) -> int:
     Raises:
         ValueError: it is none.
     """
-    if not (text.isascii() and text.isdecimal() and len(text) <= 20 and int(text)):
+    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text)):
         raise ValueError(f"not a number from 1 on: {text!r}")
     return int(text)
+
+
+def natural(text: str, most: int) -> int | None:
+    """Reads a plain number from 0 to `most`, a port or the ID of a user for example. None if it is none."""
+    # Its length first: what has thousands of digits Python refuses to read.
+    if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS and int(text) <= most:
+        return int(text)
+    return None
 
 
 def size(text: str) -> int:

@@ -15,7 +15,13 @@ def escape(name: bytes) -> str:
 
 def printable(text: str) -> str:
     """Text fit for a terminal and for one line. Paths and names are whatever somebody has called them."""
-    return text if text.isprintable() else escape(text.encode("utf-8", "surrogateescape"))
+    if text.isprintable():
+        return text
+    try:
+        name = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a character, which JSON may have, and no name of a file
+        return text.translate(_ESCAPES)
+    return escape(name)
 
 
 def _escape_character(character: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 
 from futebus.core.limits import SIZES, Limits
-from futebus.core.quantities import amount, octal, size
+from futebus.core.quantities import MOST_ID, amount, natural, octal, size
 
 from .privilege import User
 
@@ -193,7 +193,7 @@ def _group(value: str) -> int:
 
 
 def _id(value: str) -> int:
-    number = int(value)
-    if number >= 0xFFFF_FFFF:
+    number = natural(value, MOST_ID)
+    if number is None:
         raise ValueError("no such ID")
     return number

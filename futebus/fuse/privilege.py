@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from futebus.core.quantities import MOST_ID, natural
 from futebus.host.mounted import Mount
 
 from .mountpoint import unmount
@@ -42,7 +43,8 @@ class User:
         Raises:
             KeyError: there is none.
         """
-        entry = pwd.getpwuid(int(text)) if text.isascii() and text.isdecimal() else pwd.getpwnam(text)
+        number = natural(text, MOST_ID)
+        entry = pwd.getpwnam(text) if number is None else pwd.getpwuid(number)
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
     @property

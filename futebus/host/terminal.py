@@ -110,6 +110,8 @@ class Terminal:
     @contextmanager
     def adopted(self) -> Iterator[None]:
         """What programs print that are started in this context comes through here, to their end."""
+        with self._lock:
+            self._leave_descriptor_2()
         read, write = os.pipe2(os.O_CLOEXEC)
         threading.Thread(target=self._pass_on, args=(read,), daemon=True).start()
         kept = os.dup(2)
@@ -120,6 +122,16 @@ class Terminal:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+
+    def _leave_descriptor_2(self) -> None:
+        """Goes on by a descriptor of its own: on 2 there is going to be what others print, and what is said there comes back."""
+        try:
+            is_there = self._stream.fileno() == 2
+        except (OSError, ValueError):
+            return  # it is no file
+        if is_there:
+            encoding, errors = self._stream.encoding, self._stream.errors
+            self._stream = os.fdopen(os.dup(2), "w", encoding=encoding, errors=errors)
 
     def _pass_on(self, descriptor: int) -> None:
         with open(descriptor, encoding="utf-8", errors="surrogateescape", newline="\n") as lines:

@@ -124,7 +124,7 @@ def summary(path: Path) -> str:
     disk = sum(_disk_use(file) for file in path.iterdir())
     rows = {
         "channel": printable(spool.channel),
-        "identity": spool.id,
+        "identity": printable(spool.id),
         "lines": f"{last.line - begin}, from {begin} up to {last.line}",
         "bytes": f"{lines} ({readable_size(lines)})" if lines >= 1024 else str(lines),
         "disk": f"{readable_size(disk)} in {counted(len(segments), 'segment')}, with room that is kept for lines to come",

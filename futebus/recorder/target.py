@@ -76,9 +76,10 @@ def _decoded(content: bytes | None) -> Note | None:
     try:
         given = json.loads(content or b"")
         note = Note(**{name: given[name] for name in Note._fields if name in given})
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
-    return note if isinstance(note.next, int) and isinstance(note.sequence, int) else None
+    kinds = dict.fromkeys(Note._fields, str) | dict.fromkeys(("next", "sequence"), int)
+    return note if all(isinstance(getattr(note, name), kind) for name, kind in kinds.items()) else None
 
 
 def read_note(spool: Path) -> Note | None:

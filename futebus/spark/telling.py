@@ -20,7 +20,9 @@ class Sentence(Exception):
 
 def say(words: str) -> None:
     """Tells the user a sentence: the standard error of Spark's processes is that of the driver."""
-    print(f"futebus: {printable(words)}", file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # closed: print() would take standard output instead
+        with contextlib.suppress(OSError):  # that nobody listens any more is no reason to stop
+            print(f"futebus: {printable(words)}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -126,7 +126,7 @@ def read_identity(directory: Path, dir_fd: int | None = None) -> Identity:
         identity = Identity(number, str(given["id"]), str(given["channel"]), **known)
         if not (isinstance(identity.least, int) and isinstance(identity.lost, int)):
             raise TypeError
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # it may be anybody's, and anything
         raise NotASpool(f"{file} is damaged") from None
     if not 1 <= number <= FORMAT:
         raise NotASpool(f"{directory} is a spool of another format than {FORMAT}")

@@ -83,6 +83,28 @@ def test_who_is_to_blame_is_the_option_and_not_what_is_beside_it() -> None:
         assert (done.returncode, done.stderr) == (2, f"futebus-{name}: {words} (see futebus-{name} --help)\n")
 
 
+ENDLESS = "1" * 5000
+"""More digits than Python reads."""
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "status", "words"),
+    [
+        ("futebus", ["-o", f"user={ENDLESS}", "/bus"], 1, f"option 'user={ENDLESS}': no such user"),
+        ("futebus", ["-o", f"uid={ENDLESS}", "/bus"], 1, f"option 'uid={ENDLESS}': no such ID"),
+        ("record", ["--print", "x", "--from", ENDLESS], 2, "argument --from: not the number of a line"),
+        ("sbus", ["-u", ENDLESS], 2, f"there is no user {ENDLESS}"),
+        ("tmb", ["-l", f":{ENDLESS}", "/bus/B_x"], 2, f"argument -l/--listen: not an address and a port: ':{ENDLESS}'"),
+        ("web", ["-p", ENDLESS], 2, f"argument -p/--port: not a port: '{ENDLESS}'"),
+    ],
+    ids=["user", "uid", "line", "client", "address", "port"],
+)
+def test_a_number_that_is_too_long_to_be_read_is_no_number(name: str, given: list[str], status: int, words: str) -> None:
+    done = run(*command(name), *given)
+    assert done.stderr.startswith(f"{called(name)}: {words}")
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1)
+
+
 @pytest.mark.parametrize("name", ["archive", "sbus"])
 def test_help_has_all_units_that_are_taken(name: str) -> None:
     words = " ".join(run(*command(name), "--help").stdout.split())

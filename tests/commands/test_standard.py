@@ -62,6 +62,27 @@ def test_an_archive_opens_standard_descriptors_first(place: Path) -> None:
     assert run(*BARE, sys.executable, "-c", look).returncode == 0
 
 
+DEAF = ("sh", "-c", 'exec "$@" </dev/null 2>&-', "sh")
+
+
+def test_a_complaint_that_nobody_can_read_is_no_output() -> None:
+    """`id=$(futebus-id <&3)` would take it for the number."""
+    done = run(*DEAF, sys.executable, "-m", "futebus.commands.id")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("name", ["futebus", "archive", "id", "link", "record", "sbus", "tmb", "top", "ubus", "web"])
+def test_wrong_arguments_are_wrong_though_nobody_can_read_it(name: str) -> None:
+    done = run(*DEAF, sys.executable, "-m", f"futebus.commands.{name}", "--frob")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_what_is_said_to_nobody_may_be_in_any_language() -> None:
+    say = "import sys; from futebus.commands import arguments; arguments.open_standard(); print('\\xfc', file=sys.stderr)"
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert run(*DEAF, sys.executable, "-c", say, env=environment).returncode == 0
+
+
 @pytest.mark.parametrize("name", ["", "spool"])
 def test_a_spool_is_not_on_a_bus(bus: Mount, name: str) -> None:
     place = bus.path / name

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from futebus.core.text import SLICE, SLICE_CHARACTERS, duration, escape, progress, size, table
+from futebus.core.text import SLICE, SLICE_CHARACTERS, duration, escape, printable, progress, size, table
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,21 @@ from futebus.core.text import SLICE, SLICE_CHARACTERS, duration, escape, progres
 )
 def test_escape(name: bytes, escaped: str) -> None:
     assert escape(name) == escaped
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("B\\log", "B\\log"),
+        ("B\\log\n", "B\\\\log\\n"),
+        ("B\udcff", "B\\xff"),
+        ("B\ud800", "B\\ud800"),
+        ("\udcc3\udca4\udfff\n", "\\xc3\\xa4\\udfff\\n"),
+    ],
+)
+def test_texts_with_half_characters_are_fit_too(text: str, shown: str) -> None:
+    """JSON has such, from servers and from files of other people."""
+    assert printable(text) == shown
 
 
 @given(st.binary(max_size=12))

@@ -100,6 +100,22 @@ def test_a_dispatcher_whose_workers_are_killed(bus: Mount, place: Path, start: S
     assert dispatcher.communicate() == (f"tasks written to {bus / 'S_tasks'} are handed out from now on\n", "")
 
 
+def test_a_worker_who_is_ready_twice_gets_one_task_and_takes_none_along(bus: Mount, place: Path, start: Start) -> None:
+    dispatcher = start(sys.executable, TREE / "examples" / "dispatcher.py", bus / "S_tasks")
+    until((bus / "S_tasks").exists, "there is a dispatcher")
+    hasty = os.open(bus / "S_tasks", os.O_RDWR)
+    os.write(hasty, b"ready\nready\n")
+    (bus / "S_tasks").write_text("task: one\ntask: two\n")
+    assert os.read(hasty, 4096) == b"one\n"
+    os.close(hasty)
+    process = start("bash", "-c", WORKER, "worker", bus / "S_tasks", cwd=place)
+    until(lambda: len(lines_of(place / "done")) >= 2, "both are done")
+    assert sorted(lines_of(place / "done")) == ["one", "two"]
+    process.kill()
+    dispatcher.send_signal(signal.SIGINT)
+    assert dispatcher.wait(DEADLINE) == 0
+
+
 @pytest.mark.parametrize(
     ("channel", "words"),
     [

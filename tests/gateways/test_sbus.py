@@ -13,6 +13,7 @@ from futebus.gateways.sbus.address import Address, BadAddress
 
 from ..helpers.mounts import run
 from ..helpers.programs import Start
+from ..helpers.recorders import fill
 from ..helpers.waiting import DEADLINE, until
 from .sbuses import BIGGEST, COMMAND, Client, Sbus, Serving, acting_as, os_read_all
 
@@ -275,6 +276,16 @@ def test_it_ends_with_its_last_client(serving: Serving) -> None:
     two.close()
     assert sbus.process.wait(DEADLINE) == 0
     assert not sbus.path.exists()
+
+
+def test_a_pid_file_for_which_there_is_no_place(small_disk: Path, place: Path) -> None:
+    """Nothing is left of it: an empty one tells nobody who serves."""
+    fill(small_disk / "ballast")
+    done = run(*COMMAND, "-a", place / "socket", "-p", small_disk / "pid")
+    words = f"futebus-sbus: {small_disk / 'pid'}: No space left on device\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", words)
+    assert not (small_disk / "pid").exists()
+    assert not (place / "socket").exists()
 
 
 def test_the_pid_file_of_one_that_is_a_zombie(start: Start, place: Path) -> None:

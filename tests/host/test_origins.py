@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +73,14 @@ def test_who_has_gone_already_is_not_root() -> None:
             connection, _ = listener.accept()
         with connection:
             assert origin_of(connection).uid is None
+
+
+@pytest.mark.parametrize("name", ["futebus-tmb@.service", "futebus-web.service"])
+def test_a_service_that_shares_out_places_may_ask_whose_connections_are(name: str) -> None:
+    """Otherwise nobody of this machine is known: one user takes the part of all, and root waits with the others."""
+    unit = (Path(__file__).parents[2] / "systemd" / name).read_text()
+    [families] = re.findall(r"^RestrictAddressFamilies=(.+)$", unit, re.MULTILINE)
+    assert {"AF_INET", "AF_INET6", "AF_NETLINK"} <= set(families.split())
 
 
 CONNECT = """

@@ -11,7 +11,8 @@ import pytest
 
 from futebus.host.terminal import Terminal
 
-from ..helpers.waiting import until
+from ..helpers.programs import Start
+from ..helpers.waiting import DEADLINE, until
 
 
 def shows(seen: IO[bytes], expected: bytes) -> None:
@@ -85,6 +86,27 @@ def test_nothing_that_somebody_has_named_reaches_the_terminal_raw() -> None:
         "        at java.lang",
         r"from Java: \r\x1b[2J\xff",
     ]
+
+
+ADOPTING = """
+import os, sys
+from futebus.host.terminal import Terminal
+
+terminal = Terminal("name")
+with terminal.adopted():
+    terminal.say("hello")
+    os.write(2, b"Picked up JAVA_TOOL_OPTIONS\\n" * 4000)
+    sys.stdin.readline()
+"""
+
+
+def test_what_is_passed_on_does_not_come_back(start: Start) -> None:
+    """Descriptor 2 is the others' meanwhile. More than a pipe holds never got through, and less went round and round."""
+    process = start(sys.executable, "-c", ADOPTING)
+    assert process.stderr
+    seen = [process.stderr.readline() for _ in range(4001)]
+    assert seen == ["name: hello\n", *["Picked up JAVA_TOOL_OPTIONS\n"] * 4000]
+    assert process.communicate("go on\n", timeout=DEADLINE) == ("", "")
 
 
 PRINTED = """before

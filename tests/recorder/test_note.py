@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from futebus.host.slots import MOST
-from futebus.recorder.target import MOST_WORDS, Note, NoteKeeper, kept_from, read_note
+from futebus.host.slots import MOST, Slots
+from futebus.recorder.target import MOST_WORDS, NOTE, Note, NoteKeeper, kept_from, read_note
 
 
 @pytest.mark.parametrize("text", ["x", "\u00e4", "\U0001f600", '"', "\n", "\udcff", "x\U0001f600"])
@@ -27,6 +27,15 @@ def test_short_texts_stay_as_they_are(tmp_path: Path) -> None:
         keeper.keep(trouble="away")
         kept = keeper.note
     assert read_note(tmp_path) == kept == Note("S", "s", shown="nats://h/S/s", trouble="away")
+
+
+@pytest.mark.parametrize("text", [b"[" * 10_000, b'{"stream": "S", "subject": "s", "shown": 5}'])
+def test_a_note_that_somebody_else_has_made_up_is_none(tmp_path: Path, text: bytes) -> None:
+    with open(tmp_path / NOTE, "w+b") as file:
+        slots = Slots(file.fileno())
+        slots.keep(text)
+        slots.close()
+    assert read_note(tmp_path) is None
 
 
 @pytest.mark.parametrize("how", ["removed", "another", "renamed"])

@@ -16,7 +16,7 @@ from futebus.recorder.children import pause_after
 from futebus.recorder.worker import END_SECONDS
 from futebus.spool import Spool
 
-from ..helpers.mounts import Mount, Mounting
+from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, Recording, Remounting, fill, is_alive, kill
 from ..helpers.waiting import DEADLINE, until
@@ -212,6 +212,13 @@ def test_a_bus_that_is_killed_and_comes_back(bus: Mount, recording: Recording, r
     recorder.end()
     assert lines_of(recorder.spool) == numbered(0, 200)
     assert "the bus has gone" in recorder.words
+
+
+def test_a_disk_that_has_no_place_for_a_spool_is_named(bus: Mount, small_disk: Path) -> None:
+    fill(small_disk / "ballast")
+    done = run(*RECORD, bus / "U_x", small_disk / "spool")
+    words = f"futebus-record: {small_disk / 'spool'}: No space left on device\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", words)
 
 
 def test_a_full_disk(bus: Mount, recording: Recording, small_disk: Path, start: Start) -> None:

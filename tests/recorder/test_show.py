@@ -152,6 +152,43 @@ def test_info(spool: Path) -> None:
     assert rows["first"] <= rows["last"]
 
 
+@pytest.mark.parametrize(
+    ("field", "row"),
+    [
+        ('"id": "\\u001b]0;x\\u0007\\nlost      9"', r"identity  \x1b]0;x\x07\nlost      9"),
+        ('"channel": "B_\\ud800"', r"channel   B_\ud800"),
+    ],
+)
+def test_info_of_what_somebody_else_has_made_up(spool: Path, field: str, row: str) -> None:
+    given = (spool / "spool.json").read_text().rstrip()
+    (spool / "spool.json").write_text(f"{given[:-1]}, {field}}}\n")
+    done = run(*RECORD, "--info", spool)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert row in done.stdout.splitlines()
+    assert len(done.stdout.splitlines()) == 8
+
+
+@pytest.mark.parametrize("text", ['{"format": Infinity, "id": "x", "channel": "B_x"}', "[" * 60_000])
+@pytest.mark.parametrize("option", ["--info", "--print"])
+def test_what_can_be_no_spool_is_told_in_one_line(spool: Path, option: str, text: str) -> None:
+    (spool / "spool.json").write_text(text)
+    done = run(*RECORD, option, spool)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"futebus-record: {spool}/spool.json is damaged\n")
+
+
+def test_info_in_a_locale_that_has_not_all_characters(place: Path) -> None:
+    SpoolWriter(place / "spool", "B_\u00fc").close()
+    done = bash(f"PYTHONIOENCODING=ascii {' '.join(RECORD)} --info {place}/spool")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "channel   B_\u00fc" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("option", ["--info", "--print"])
+def test_an_output_that_takes_nothing_is_to_blame(spool: Path, option: str) -> None:
+    done = bash(f"{' '.join(RECORD)} {option} {spool} >/dev/full")
+    assert (done.returncode, done.stderr) == (1, "futebus-record: standard output: No space left on device\n")
+
+
 HASTY = "import sys; from futebus.commands import record; record.PROGRESS_SECONDS = 0.0; sys.exit(record.main(sys.argv[1:]))"
 
 

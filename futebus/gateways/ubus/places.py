@@ -16,6 +16,8 @@ from pathlib import Path
 
 import trio
 
+from ...host.home import home
+
 HOME = ".ipc"
 """The directory, in the user's home, that names without a leading `/` or `./` are in (section 9)."""
 
@@ -56,10 +58,14 @@ def kind_of(name: str) -> Kind | None:
 
 
 def path_of(name: str) -> Path:
-    """The path of a ubus: as it is if it begins with `/` or `./`, else below `~/.ipc`."""
+    """The path of a ubus: as it is if it begins with `/` or `./`, else below `~/.ipc`.
+
+    Raises:
+        OSError: nobody knows where that is.
+    """
     if name.startswith(("/", "./")):
         return Path(name)
-    return Path.home() / HOME / name
+    return home() / HOME / name
 
 
 def make_directories(name: str) -> None:
@@ -138,6 +144,9 @@ class Place:
         name: of the ubus.
         mode: the socket's permissions.
         warn: is told what is worth a word.
+
+    Raises:
+        OSError: nobody knows where it is to be.
     """
 
     def __init__(self, name: str, mode: int = SOCKET_MODE, warn: Callable[[str], object] = lambda words: None) -> None:

@@ -162,11 +162,13 @@ class Script:
         await self._output.write(b"%s\t%s\t0\t%s" % (command, ident, error))
 
     async def _open(self, ident: bytes, name: str) -> None:
-        place = Place(name, self._mode, self._life.warn)
+        place = None
         try:
+            place = Place(name, self._mode, self._life.warn)
             await place.open()
         except (OSError, GatewayError) as error:
-            place.close()
+            if place:
+                place.close()
             number, words = (error.errno or errno.EIO, error.strerror) if isinstance(error, OSError) else (errno.EAGAIN, "")
             await self._tell(b"b", ident, number, words or str(error))
             return

@@ -206,6 +206,8 @@ class Following:
 class RemoteStreamReader(QueryReader):
     """A stream, for one query."""
 
+    is_remote = True
+
     def _limits(self) -> RemoteOptions:
         return parse_remote(self._given)
 

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ..compat import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
-from ..options import plainly
+from ..options import QueryError, plainly
 
 Offset = dict[str, Any]
 
@@ -66,6 +66,9 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     What is wrong with schema or options is said when it is first asked something: of an error before that, Spark tells nothing.
     """
 
+    is_remote: bool
+    """Whether it reads a stream of NATS, and no channels."""
+
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self._schema = schema
         self._given = options
@@ -89,6 +92,19 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._running = self._run()
         return self._running
 
+    def _check(self, *offsets: Offset | None) -> None:
+        """Sees that offsets are of what this reads. A checkpoint may have been made for the other: then they mean nothing here.
+
+        Raises:
+            QueryError: they are not.
+        """
+        kinds = "channels", "a stream of NATS"
+        for offset in offsets:
+            # Those of channels have names of channels in them, which begin with other letters.
+            if offset and ("stream" in offset) is not self.is_remote:
+                had, has = kinds[not self.is_remote], kinds[self.is_remote]
+                raise QueryError(f"the query has read {had}, and not {has}: what it reads now needs a checkpoint of its own")
+
     def initialOffset(self) -> Offset:
         """Where a new query begins."""
         with plainly():
@@ -105,6 +121,7 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """How far the next batch goes. Waits a little while there is nothing new."""
         with plainly():
+            self._check(start)
             # Spark 4.1 tells neither.
             return self._work.latest(start, is_limited=limit is not None and not isinstance(limit, ReadAllAvailable))
 
@@ -121,6 +138,7 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """What is between two offsets, in parts for tasks."""
         with plainly():
+            self._check(start, end)
             return list(self._work.partitions(start, end))
 
     def commit(self, end: Offset) -> None:

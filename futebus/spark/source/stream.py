@@ -20,6 +20,8 @@ from .running import Running
 class FutebusStreamReader(QueryReader):
     """Channels, for one query."""
 
+    is_remote = False
+
     def _limits(self) -> SourceOptions:
         return parse(self._given)
 

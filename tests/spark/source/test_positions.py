@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from futebus.spark.compat import HAS_LIMITS
+from futebus.spark.options import QueryError
+from futebus.spark.source.following import RemoteStreamReader
 from futebus.spark.source.partitions import cut
+from futebus.spark.source.query import Offset, QueryReader
+from futebus.spark.source.stream import FutebusStreamReader
 from futebus.spool import Spool, SpoolWriter
 from tests.helpers.mounts import Mount, Mounting
 from tests.helpers.programs import Start
@@ -54,6 +59,32 @@ def test_available_now_does_not_wait_for_what_comes_later(stream: Stream, keep: 
     again = keep(stream("/bus/B_log", **EXTERNAL), availableNow=True)
     assert len(first) == 1000
     assert [(row.value, row.offset) for row in again.finish()] == [("late", 1000)]
+
+
+STREAMS_OFFSET = {"stream": "LINES", "created": "2026-11-21T12:00:00Z", "from": 1, "next": 7, "at": None}
+CHANNELS_OFFSET = {"B_log": {"spool": "x", "line": 7, "lost": 0}}
+
+
+@pytest.mark.parametrize(
+    ("reader", "path", "offset", "words"),
+    [
+        (FutebusStreamReader, "/bus/B_log", STREAMS_OFFSET, "a stream of NATS, and not channels"),
+        (RemoteStreamReader, "nats://127.0.0.1:1/LINES", CHANNELS_OFFSET, "channels, and not a stream of NATS"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_told(
+    monkeypatch: pytest.MonkeyPatch, reader: type[QueryReader], path: str, offset: Offset, words: str
+) -> None:
+    """Its numbers would mean other lines, and Spark would show what nobody understands."""
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # which is set then, for Spark
+    query = reader(StructType(), {"path": path})
+    for ask in (
+        lambda: query.latestOffset(offset),
+        lambda: query.partitions(offset, offset),
+        lambda: query.partitions({}, offset),
+    ):
+        with pytest.raises(QueryError, match=f"the query has read {words}: what it reads now needs a checkpoint of its own"):
+            ask()
 
 
 def test_latest_begins_with_what_comes(stream: Stream, keep: Keep, spool: Path) -> None:
