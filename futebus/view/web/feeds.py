@@ -108,10 +108,12 @@ class Bus:
             self.look, self.trouble, self.is_hidden, self.is_refused = look, "", False, False
             if watch is self.watch:  # else everybody has gone meanwhile, and it begins anew
                 watch.show(compared)
-            self.keepers = self._keepers.last or {}
             if has_keepers(look):
-                # Of the look before, as a rule: disks that hang keep nothing waiting.
+                # Of the look before, as a rule: disks keep nothing waiting.
+                self.keepers = self._keepers.last or {}
                 self._keepers.begin()
+            else:
+                self.keepers = {}
         finally:
             settled.set()
 
