@@ -60,6 +60,8 @@ class Bus:
         self._recorders = Keepers()
         self._keepers = Question(mountpoint, self._find_keepers, keeps_last=True)
         self.forget()
+        self._asked = self.watch
+        """That of who has looks made."""
 
     def forget(self) -> None:
         """Nobody looks any more: it begins anew when somebody does."""
@@ -81,7 +83,8 @@ class Bus:
         self.bounds, self.watch.most_past = bounds, bounds.past
 
     def _see(self) -> tuple[Look, Compared, Watch]:
-        watch = self.watch
+        # Not `self.watch`: when this comes late, that may be one for who comes an hour later.
+        watch = self._asked
         look = look_at(self.mountpoint, self.bounds)
         warm_users(look)
         return look, watch.compare(look), watch
@@ -93,20 +96,32 @@ class Bus:
         """Looks at it once, unless that is being done."""
         if self.settled.is_set():
             self.settled = trio.Event()
-            nursery.start_soon(self._look_once, self.settled)
+            self._asked = self.watch
+            nursery.start_soon(self._look_once, self.settled, self.watch)
 
-    async def _look_once(self, settled: trio.Event) -> None:
+    async def _look_once(self, settled: trio.Event, asked: Watch) -> None:
+        found: tuple[Look, Compared, Watch] | NoBus
         try:
-            look, compared, watch = await self._look.answer()
-        except NotAnswering:
+            try:
+                found = await self._look.answer()
+            except NoBus as error:
+                found = error
+            if asked is self.watch:  # else everybody has gone meanwhile, and it begins anew
+                self._take(found)
+        finally:
+            settled.set()
+
+    def _take(self, found: tuple[Look, Compared, Watch] | NoBus) -> None:
+        if isinstance(found, NotAnswering):
             # What was seen last stays. It goes on being asked, and what it answers is taken by who looks next.
             self.trouble, self.is_hidden, self.is_refused = NOT_ANSWERING, False, False
-        except NoBus as error:
-            self.look, self.trouble = None, printable(str(error))
-            self.is_hidden = self.is_refused = self.is_left_out(error)
+        elif isinstance(found, NoBus):
+            self.look, self.trouble = None, printable(str(found))
+            self.is_hidden = self.is_refused = self.is_left_out(found)
         else:
+            look, compared, watch = found
             self.look, self.trouble, self.is_hidden, self.is_refused = look, "", False, False
-            if watch is self.watch:  # else everybody has gone meanwhile, and it begins anew
+            if watch is self.watch:  # else who has begun this look has gone
                 watch.show(compared)
             if has_keepers(look):
                 # Of the look before, as a rule: disks keep nothing waiting.
@@ -114,8 +129,6 @@ class Bus:
                 self._keepers.begin()
             else:
                 self.keepers = {}
-        finally:
-            settled.set()
 
     def is_left_out(self, error: NoBus) -> bool:
         """Whether nobody has asked for this bus, and it is not for us."""
@@ -218,8 +231,7 @@ class Feeds:
                 self._wanted = trio.Event()
                 self.number, self.text = 0, ""
                 for bus in self._buses.values():
-                    if bus.settled.is_set():
-                        bus.forget()
+                    bus.forget()
 
     async def newer(self, number: int) -> int:
         """Waits for something newer than this. Returns its number."""

@@ -203,6 +203,36 @@ def test_one_look_a_second_for_all_and_none_for_nobody(bus: Mount, run_quickly: 
     run_quickly(main)
 
 
+def test_a_look_that_comes_when_all_have_gone_is_not_kept(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else who comes an hour later is shown what was, and rates of that hour, as if it were now."""
+    begun, threads = trio.open_memory_channel[Callable[[], object]](9)
+    monkeypatch.setattr("futebus.view.errands.start", begun.send_nowait)
+
+    async def main() -> None:
+        fed = Feeds([bus.path])
+        [only] = fed.buses
+        async with trio.open_nursery() as nursery:
+            await nursery.start(fed.run)
+            with fed.looking():
+                for number in range(2):
+                    (await threads.receive())()
+                    await fed.newer(number)
+                last = await threads.receive()
+            last()
+            await trio.sleep(10 * TICK)
+            assert not threads.statistics().current_buffer_used
+            assert [bus.look for bus in fed.buses] == [None]
+            assert not only.watch.whole.past
+            with fed.looking():
+                (await threads.receive())()
+                await fed.newer(0)
+                assert only.look
+                assert not only.watch.whole.past
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
 def test_a_question_that_is_not_answered_is_asked_once(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[Callable[[], object]] = []
     monkeypatch.setattr("futebus.view.errands.start", threads.append)
