@@ -213,9 +213,19 @@ def _clipped(text: str) -> str:
     return repr(clipped(text, MOST_WORDS))
 
 
-def alone(told: Told) -> str:
-    """The text of one bus."""
-    return _text({name: [*map(_sample, *zip(*samples, strict=True))] for name, samples in told.items()})
+def alone(bus: str, told: Told) -> str:
+    """The text of one bus.
+
+    Args:
+        bus: where it is, by our name of it: it could say that it is another one.
+        told: what it tells.
+    """
+    own = {"mountpoint": _escaped(bus)}
+    families = {
+        name: [_sample(tuple((label, own.get(label, text)) for label, text in labels), value) for labels, value in samples]
+        for name, samples in told.items()
+    }
+    return _text(families)
 
 
 def merged(buses: Mapping[str, Told | None]) -> str:

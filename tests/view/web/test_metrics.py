@@ -116,8 +116,9 @@ def test_texts_are_merged_by_families() -> None:
     names = {'B} 1, {\\\\"\\n': 7, "B_log,mountpoint=": 8, ',mountpoint="x",': 9500}
     assert samples == [(name, "B", bus, value) for bus in ("/a", '/b\\"\n') for name, value in names.items()]
     assert merged({}) == "# EOF\n"
-    by_itself = {family.name: family for family in parse_open(alone(told))}
-    assert by_itself["futebus_info"].samples[0].labels == {"version": "1", "mountpoint": '/else, "where"'}
+    by_itself = {family.name: family for family in parse_open(alone('/b\\"\n', told))}
+    labels = {"version": "1", "mountpoint": '/b\\"\n'}
+    assert by_itself["futebus_info"].samples[0].labels == labels, "it has said that it is somewhere else"
     plain = {family.name: family for family in parse_plain(as_plain(text))}
     assert plain["futebus_channel_messages"].documentation.startswith("Messages accepted"), "our words, not those of the bus"
     assert as_plain("# EOF\n") == ""
@@ -190,7 +191,7 @@ def test_no_name_draws_on_a_terminal() -> None:
     sample = 'futebus_channel_clients{channel="%s",type="B"} 1\n'
     names = ("B\x1b]0;x\x07", "B\x7f", "B\u202e", "B\u2028", "B\x85", "B\x0b", "B\r")
     told = parsed(("".join(sample % name for name in names) + "# EOF\n").encode())
-    for text in (alone(told), merged({"/a": told}), as_plain(merged({"/a": told}))):
+    for text in (alone("/a", told), merged({"/a": told}), as_plain(merged({"/a": told}))):
         assert text.replace("\n", "").isprintable()
         assert len(text.splitlines()) == len(text.split("\n")) - 1
     with pytest.raises(NotUnderstood, match="twice"):
@@ -223,7 +224,7 @@ def test_what_a_bus_tells_is_read_back(bus: Mount) -> None:
     writer = os.open(bus / 'B_"\\\xa0\U0001f600,} 1', os.O_WRONLY | os.O_CREAT)
     os.write(writer, b"x\n")
     text = (bus / "_metrics").read_text()
-    assert alone(parsed(text.encode())) == text
+    assert alone(str(bus.path), parsed(text.encode())) == text
     os.close(writer)
 
 
