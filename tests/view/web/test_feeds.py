@@ -297,6 +297,7 @@ def test_of_very_many_channels_the_busiest_are_told(bus: Mount, run_quickly: Run
                 told = shown.bus_shown(only, shown.most_shown([only]))
                 assert [channel["name"] for channel in told["channels"]] == ["B_5", "B_3", "B_0"]
                 assert (told["untold"], told["count"], told["clients"]) == (3, 6, 5)
+                assert shown.past_shown(only, "", None)["uptime"] == told["uptime"], "of the same look"
                 clients = shown.clients_shown(only, "B_5")
                 assert (len(clients["clients"]), clients["untold"]) == (2, 3)
                 assert shown.clients_shown(only, "B_9")["clients"] == []
