@@ -13,6 +13,7 @@ import trio.testing
 
 from futebus.host.mounted import NoBus
 from futebus.view.looking import look, pause
+from futebus.view.shares import Share
 from futebus.view.tail import GONE
 from futebus.view.told import Bounds, Look
 from futebus.view.web import feeds, shown
@@ -167,9 +168,9 @@ def run_quickly(monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_one_look_a_second_for_all_and_none_for_nobody(bus: Mount, run_quickly: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
 
-    def count(mountpoint: Path, bounds: Bounds) -> Look:
+    def count(mountpoint: Path, bounds: Bounds, share: Share | None) -> Look:
         looks.append(trio.current_time())
-        return look(mountpoint, bounds)
+        return look(mountpoint, bounds, share)
 
     monkeypatch.setattr(feeds, "look_at", count)
     monkeypatch.setattr(feeds, "pause", lambda interval: pause(interval, trio.current_time()))
@@ -306,6 +307,28 @@ def test_of_very_many_channels_the_busiest_are_told(bus: Mount, run_quickly: Run
     run_quickly(main)
     for file in files:
         os.close(file)
+
+
+def test_how_a_bus_is_shown_is_found_out_once(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that is not looked at so often, or is slow, it is told each second all the same."""
+    found: list[int] = []
+
+    def count(of: feeds.Bus, most: int) -> shown.Shown:
+        found.append(most)
+        return shown.bus_shown(of, most)
+
+    monkeypatch.setattr(feeds, "bus_shown", count)
+    [only] = Feeds([bus.path]).buses
+    assert only.told(5) == only.told(5) == {"name": only.name, "trouble": "not seen yet"}
+    only.look = look(bus.path)
+    only.trouble = ""
+    assert only.told(5) is only.told(5)
+    only.told(6)
+    only.trouble = NOT_ANSWERING
+    assert only.told(6)["trouble"] == NOT_ANSWERING
+    only.look = look(bus.path)
+    only.told(6)
+    assert found == [5, 5, 6, 6, 6]
 
 
 def test_all_buses_together_have_so_many_channels() -> None:

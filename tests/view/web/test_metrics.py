@@ -1,6 +1,7 @@
 """`/metrics`: what parsers of both forms take, for one bus and for several."""
 
 import os
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from prometheus_client.openmetrics import parser as open_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from futebus.core.text import escape
+from futebus.host.mounted import NoBus
+from futebus.view.shares import MOST_LEFT, Share
 from futebus.view.web import metrics
 from futebus.view.web.metrics import (
     MOST_BYTES,
@@ -21,6 +24,7 @@ from futebus.view.web.metrics import (
     Told,
     alone,
     as_plain,
+    ask,
     merged,
     parsed,
     wants_plain,
@@ -245,3 +249,13 @@ def test_what_a_bus_tells_is_read_back(bus: Mount) -> None:
 )
 def test_who_wants_which_form(accept: str, is_plain: bool) -> None:
     assert wants_plain(accept) is is_plain
+
+
+def test_who_has_told_too_much_is_not_asked(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("futebus.view.shares.SHARE", 0.0)
+    share = Share()
+    assert ask(bus.path, share=share).keys() == ask(bus.path).keys()
+    assert share.left < MOST_LEFT, "it has taken some of it"
+    share._noted = -1.0, time.monotonic()
+    with pytest.raises(NoBus, match="have told too much"):
+        ask(bus.path, share=share)
