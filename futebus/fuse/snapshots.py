@@ -90,8 +90,10 @@ class Snapshots:
             try:
                 self._begin()
             except BaseException:
-                self._stop()
-                self._now.clear()
+                # Who opens it is told so by this. Others may have waited for the next one, and be without the first by now.
+                self._next.pop(file, None)
+                self._now.pop(file, None)
+                self._end_now()
                 raise
             if not self._is_put_off:
                 self._is_put_off = True
@@ -164,6 +166,10 @@ class Snapshots:
 
     def _fail(self) -> None:
         tell_error(log, lambda: "internal error in the text of _stat")
+        self._end_now()
+
+    def _end_now(self) -> None:
+        """Those who wait for what is being made get no text."""
         self._stop()
         for file in self._now:
             file.fail()

@@ -1,6 +1,7 @@
 """What the files of a spool look like: names, marks, segments, and what says whose they are. See the package."""
 
 import bisect
+import itertools
 import json
 import os
 import re
@@ -42,7 +43,10 @@ and a line may hold zeros too: so they can be told apart, mostly."""
 IDENTITY = "spool.json"
 LOCK = "lock"
 
-_SEGMENT = re.compile(r"\d{20}\.index")
+_SEGMENT = re.compile(r"[0-9]{20}\.index")
+
+_LAST = (1 << 64) - 1
+"""The highest offset that a mark can tell."""
 
 
 class SpoolError(Exception):
@@ -237,23 +241,41 @@ def _sensible(numbers: "array[int]") -> int:
     return count
 
 
-def segment_firsts(directory: Path, dir_fd: int | None = None) -> list[int]:
-    """The offsets at which the segments of a spool begin, in order."""
+def segment_firsts(directory: Path, dir_fd: int | None = None, most: int | None = None) -> list[int]:
+    """The offsets at which the segments of a spool begin, in order.
+
+    Args:
+        directory: where it is.
+        dir_fd: the same, open.
+        most: how many files there may be, for who does not trust its owner: as `names_in`.
+    """
     try:
-        names = names_in(dir_fd) if dir_fd is not None else [entry.name for entry in directory.iterdir()]
+        names = names_in(dir_fd, most) if dir_fd is not None else [entry.name for entry in directory.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(int(name[:20]) for name in names if _SEGMENT.fullmatch(name))
+    return sorted(first for name in names if _SEGMENT.fullmatch(name) and (first := int(name[:20])) <= _LAST)
 
 
-def names_in(dir_fd: int) -> list[str]:
-    """The names in a directory that is open."""
+def names_in(dir_fd: int, most: int | None = None) -> list[str]:
+    """The names in a directory that is open.
+
+    Args:
+        dir_fd: the directory.
+        most: how many there may be: that of somebody's own file system may have no end.
+
+    Raises:
+        NotASpool: there are more.
+    """
     # The position in a directory is shared with all who have the same description open: with the process that forked this one.
     descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
-        return os.listdir(descriptor)  # noqa: PTH208  a path is what it should not be
+        with os.scandir(descriptor) as entries:
+            names = [entry.name for entry in itertools.islice(entries, None if most is None else most + 1)]
     finally:
         os.close(descriptor)
+    if most is not None and len(names) > most:
+        raise NotASpool(f"there are more than {most} files")
+    return names
 
 
 def last_mark(directory: Path, first: int, dir_fd: int | None = None) -> Mark | None:

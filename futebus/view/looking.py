@@ -3,12 +3,14 @@
 The one rule: what is read comes to an end, and is taken for nothing before `told` has held it against what a bus can be.
 """
 
+import contextlib
 import errno
 import os
 import time
 from pathlib import Path
 
 from ..host.mounted import NoBus, find_bus, unusable
+from .shares import Share
 from .told import NAMED, Bounds, Look, parsed
 
 READ_BYTES = 1 << 20
@@ -39,17 +41,20 @@ def pause(interval: float, now: float | None = None) -> float:
     return left if left > interval / 2 else left + interval
 
 
-def look(mountpoint: Path, bounds: Bounds = NAMED) -> Look:
+def look(mountpoint: Path, bounds: Bounds = NAMED, share: Share | None = None) -> Look:
     """Looks at a bus. Waits for as long as the bus does: one that hangs is to be looked at in a thread of its own.
 
     Args:
         mountpoint: where it is mounted.
         bounds: how much it may have.
+        share: of what it takes to understand it, if there is only so much.
 
     Raises:
         NoBus: there is none, or it does not tell what is understood here.
     """
-    return parsed(read(mountpoint, most=bounds.bytes), mountpoint, bounds)
+    text = read(mountpoint, most=bounds.bytes)
+    with share.taken() if share else contextlib.nullcontext():
+        return parsed(text, mountpoint, bounds)
 
 
 def read(mountpoint: Path, name: str = "_stat.json", most: int = MOST_BYTES) -> bytes:

@@ -3,7 +3,7 @@
 The one rule: no bus is touched to know it, and nobody's mounts keep those of others from being seen. Any user may mount as many
 as fusermount3 lets them, for themselves alone or for all. So the buses of root and of who runs this come first, whenever they
 were mounted; of the places that are left each user has one after the other, and only so many; and a bus that has turned out to
-be for others has none.
+be for others has none. What those of another user tell takes a share of our time and no more.
 """
 
 import os
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..host.mounted import FUSE_TYPE, Mount, mounts
+from .shares import Shares
 from .told import FOUND, NAMED, Bounds
 
 MOST_BUSES = 64
@@ -47,6 +48,9 @@ class There:
         """Of what was found last."""
         self._own: set[Path] = set()
         """Those of root and of who looks."""
+        self._owners: dict[Path, int] = {}
+        """Of the others."""
+        self._shares: dict[int, Shares] = {}
         self.left_out = 0
         """How many there are beside those."""
 
@@ -68,6 +72,12 @@ class There:
         self._choose(chosen, [m for m in buses.values() if _owner(m) in others], MOST_BUSES - shown, MOST_OF_USER)
         self._devices = {Path(mount.path): device for device, mount in buses.items() if device in chosen}
         self._own = {Path(mount.path) for device, mount in buses.items() if device in chosen and _owner(mount) in own}
+        self._owners = {
+            Path(mount.path): _owner(mount) for device, mount in buses.items() if device in chosen and _owner(mount) in others
+        }
+        # Who has unmounted what has taken too much is not given it anew.
+        there = {*self._owners.values()}
+        self._shares = {user: each for user, each in self._shares.items() if user in there or not each.are_whole}
         self.left_out = len(buses) - len(self._devices)
         self._refused = {path: refusal for path, refusal in self._refused.items() if self._devices.get(path) == refusal.device}
         return list(self._devices)
@@ -108,8 +118,15 @@ class There:
         """How much a bus may have that is there."""
         return NAMED if path in self._own else FOUND
 
+    def shares(self, path: Path) -> Shares | None:
+        """What a bus that is there may take of our time, with the others of its user; None: as much as it needs."""
+        user = self._owners.get(path)
+        return None if user is None else self._shares.setdefault(user, Shares())
+
     def is_due(self, path: Path) -> bool:
         """Whether this bus is to be looked at now, by who does so again and again."""
+        if (shares := self.shares(path)) and shares.looks.left <= 0:
+            return False
         refusal = self._refused.get(path)
         if refusal is None:
             return True

@@ -46,6 +46,10 @@ FOUND = Bounds(12 << 20, 2 << 20, 4096 + 512, 16_384, 256)
 MOST_LINE = 64 * 1024
 """Characters of one line. The first one has the mount point, and a path of 4 KiB may need 32."""
 
+MOST_NESTED = 16
+"""How deep lists and objects are in each other in a line. What is deeper may be understood in one place of a program and not in
+the next, which has been called from more others."""
+
 MOST_COMMAND = 64
 """Bytes of a command name. Linux has 16, and 64 for its own threads."""
 
@@ -283,7 +287,18 @@ def _row(line: str, rest: str = "") -> Row:
     row = _JSON.decode(line + rest if line.endswith("[") else line)
     if type(row) is not dict or row.get("channels") or row.get("clients"):
         raise ValueError("its lines are others")
+    # Most lines have too few brackets to be looked at; names may be full of them.
+    if line.count("[") + line.count("{") > MOST_NESTED and _is_deep(row):
+        raise ValueError("its lines are others")
     return row
+
+
+def _is_deep(row: Row) -> bool:
+    level: list[Any] = [row]
+    for _ in range(MOST_NESTED):
+        within = [each.values() if type(each) is dict else each for each in level]
+        level = [each for values in within for each in values if type(each) in (dict, list)]
+    return bool(level)
 
 
 def name_of(row: Row, key: str) -> bytes:

@@ -191,7 +191,10 @@ class Watch:
 
 
 def _is_same(before: Look, after: Look) -> bool:
-    return before.daemon_pid == after.daemon_pid and before.uptime_seconds <= after.uptime_seconds
+    # A daemon may have the number of the one before it, as in a container that was started again, and by now have been there for
+    # longer than that one had when it was looked at. But a bus does not count back.
+    has_gone_on = all(getattr(before.totals, field) <= getattr(after.totals, field) for field in Rates._fields)
+    return before.daemon_pid == after.daemon_pid and before.uptime_seconds <= after.uptime_seconds and has_gone_on
 
 
 def _rates(before: Channel | Totals | None, after: Channel | Totals, seconds: float) -> Rates:

@@ -130,6 +130,30 @@ def test_one_that_fails_does_not_stop_the_next(bus_of_many: Bus, monkeypatch: py
     assert text_of(last).startswith("futebus ")
 
 
+@pytest.mark.parametrize("broken", ["Taking", "Daemon"])
+def test_who_waits_for_one_that_cannot_be_begun_is_told(bus_of_many: Bus, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    """The one before it is given up, and somebody else opens the file: he has the error, and must not be the only one."""
+
+    def fail(*given: object) -> None:
+        raise MemoryError
+
+    turns = Turns()
+    snapshots = Snapshots(bus_of_many, turns, "/bus")
+    first, second, third = files(3)
+    snapshots.take(first, counts)
+    turns.take()
+    snapshots.take(second, counts)
+    first.on_close(first)
+    with monkeypatch.context() as patch:
+        patch.setattr(stat, broken, fail)
+        with pytest.raises(MemoryError):
+            snapshots.take(third, counts)
+    turns.finish()
+    assert text_of(second) == "internal error: see the log\n"
+    assert third._text is None
+    assert bus_of_many.taking is None
+
+
 def test_at_the_end_everybody_gets_an_answer(bus_of_many: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds, words in ((10, "futebus "), (0, "internal error")):
         monkeypatch.setattr(snapshots_module, "LAST_SECONDS", seconds)

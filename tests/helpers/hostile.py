@@ -52,6 +52,10 @@ class Hostile:
         self.directories: set[bytes] = set()
         self.hangs: set[tuple[str, bytes]] = set()
         """What is never answered: `lookup`, `open`, `read`, and of which file."""
+        self.most_listed = 0
+        """How many names are listed in each of its directories: as long as it is asked for more."""
+        self.listed = 0
+        """How many were."""
         self.calls: Counter[tuple[str, bytes]] = Counter()
         """What was asked for."""
         self._names = [b"", b""]
@@ -135,7 +139,9 @@ class Hostile:
                 return struct.pack("<iIII", 0, 0, 0, 0) + FORM.pack(7, b"B", b"p", b"\5", b"\0", 0, 0, 0, 0, 0)
             case 40:  # POLL: there is something to read
                 return struct.pack("<II", select.POLLIN, 0)
-            case 18 | 25 | 28 | 29:  # RELEASE, FLUSH, READDIR, RELEASEDIR
+            case 28:  # READDIR
+                return self._list(data)
+            case 18 | 25 | 29:  # RELEASE, FLUSH, RELEASEDIR
                 return b""
             case 17:  # STATFS
                 return bytes(80)
@@ -149,6 +155,15 @@ class Hostile:
         _, offset, size = struct.unpack_from("<QQI", data)
         said = self.files[name]
         return said[offset : offset + size] if isinstance(said, bytes) else said(size)
+
+    def _list(self, data: bytes) -> bytes:
+        _, begin, size = struct.unpack_from("<QQI", data)
+        end = min(begin + size // 56, self.most_listed)
+        self.listed = max(self.listed, end)
+        return b"".join(
+            struct.pack("<QQII32s", 1000 + place, place + 1, 26, stat.S_IFREG >> 12, b"%020d.index" % place)
+            for place in range(begin, end)
+        )
 
     def _attributes(self, number: int, name: bytes) -> bytes:
         kind = stat.S_IFDIR if number == 1 or name in self.directories else stat.S_IFREG

@@ -161,9 +161,10 @@ def test_a_spool_of_another_channel_or_format_is_left_alone(path: Path) -> None:
     (path / "spool.json").write_text(json.dumps({**identity, "format": 3}))
     with pytest.raises(NotASpool, match="another format"):
         small(path)
-    (path / "spool.json").write_text("{")
-    with pytest.raises(NotASpool, match="damaged"):
-        small(path)
+    for damaged in ("{", "[" * 60_000, '{"format": 1e999}'):
+        (path / "spool.json").write_text(damaged)
+        with pytest.raises(NotASpool, match="damaged"):
+            small(path)
 
 
 def test_one_writes(path: Path) -> None:

@@ -125,6 +125,16 @@ def test_another_bus_begins_anew(mounting: Mounting) -> None:
         assert len(watch.whole.past) == 1
 
 
+def test_another_bus_of_a_daemon_with_the_same_number_begins_anew() -> None:
+    watch = Watch()
+    for at, messages in ((1, 5), (2, 500), (3, 7)):
+        watch.add(told(2, at, messages))
+    assert watch.whole.rates == Rates()
+    assert {course.rates for course in watch.channels.values()} == {Rates()}
+    watch.add(told(2, 4, 8))
+    assert [rates.messages_in for rates in watch.whole.past] == [2.0]
+
+
 def test_what_is_kept_is_bounded(bus: Mount) -> None:
     watch = Watch()
     bus.touch("B_x")
@@ -153,7 +163,7 @@ def test_how_channels_have_been_is_kept_of_so_many(monkeypatch: pytest.MonkeyPat
     assert [rates.messages_in for rates in course.past] == [7.0] * KEPT
     assert all(course.rates.messages_in == 7 for course in two.channels.values())
     taken = _places.taken
-    one.add(told(5, KEPT + 3, 0))
+    one.add(told(5, KEPT + 3, 70 * (KEPT + 3)))  # as many in all as before: a bus does not count back
     assert _places.taken == taken - 15, "those that have gone give their places back"
     del two, watch
     gc.collect()

@@ -4,11 +4,14 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from futebus.host.mounted import Mount, mounts
+from futebus.view import shares
 from futebus.view import there as theres
+from futebus.view.shares import MOST_LEFT, SHARE
 from futebus.view.there import MOST_BUSES, MOST_OF_USER, MOST_REFUSED, There
 from futebus.view.told import FOUND, NAMED
 
@@ -103,6 +106,41 @@ def test_how_often_those_are_looked_at(table: list[Mount], monkeypatch: pytest.M
     there.note(path, is_refused=True)
     there.note(path, is_refused=False)
     assert there.is_due(path)
+
+
+def test_what_one_user_has_to_tell_takes_a_share_of_our_time(table: list[Mount], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=100.0, spent=0.0)
+    monkeypatch.setattr(shares, "time", SimpleNamespace(monotonic=lambda: clock.now, thread_time=lambda: clock.spent))
+    roots, anns, bobs = mount(table, 1, 0), mount(table, 2, ANN), mount(table, 1, BOB)
+    there = There()
+    there.find()
+
+    def take(path: Path, seconds: float) -> None:
+        of_user = there.shares(path)
+        assert of_user
+        with of_user.looks.taken():
+            clock.spent += seconds
+
+    def due() -> list[Path]:
+        return [path for path in there.find() if there.is_due(path)]
+
+    assert there.shares(roots[0]) is None
+    take(anns[0], MOST_LEFT / 2)
+    take(bobs[0], MOST_LEFT / 2)
+    assert due() == [*roots, *anns, *bobs]
+    take(anns[1], MOST_LEFT)
+    assert due() == [*roots, *bobs]
+    of_ann = there.shares(anns[0])
+    assert of_ann
+    assert of_ann.metrics.is_whole
+    before = table.copy()
+    table[1:3] = []
+    there.find()
+    assert there.left_out == 0
+    table[:] = before
+    assert due() == [*roots, *bobs], "who has mounted them anew has taken as much"
+    clock.now += MOST_LEFT / SHARE
+    assert due() == [*roots, *anns, *bobs]
 
 
 def test_what_is_mounted_twice_or_under_something_else(table: list[Mount]) -> None:

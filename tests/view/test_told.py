@@ -85,6 +85,18 @@ def test_what_calls_itself_a_bus_may_tell_lies(bus: Mount) -> None:
     os.close(file)
 
 
+def test_what_is_deep_is_not_understood_anywhere(bus: Mount) -> None:
+    """Else it is where a bus is looked at, and not where what it has told is printed."""
+    bus.touch("B" + "[{" * 100)
+    text = read(bus.path)
+    for depth, is_understood in ((told.MOST_NESTED - 1, True), (told.MOST_NESTED, False), (900, False)):
+        for begin, end in (("[", "]"), ('{"x": [', "]}")):
+            count = depth // (len(begin) // 6 + 1)
+            deep = text.replace(b'"state": ', f'"x": {begin * count}{end * count}, "state": '.encode())
+            with contextlib.nullcontext() if is_understood else pytest.raises(NoBus, match="its lines are others"):
+                assert [channel.name for channel in parsed(deep, HERE).channels] == ["B" + "[{" * 100]
+
+
 def edited(bus: Mount, edit: Callable[[Any], object]) -> bytes:
     """What a bus tells, changed, in lines as a bus has them."""
     head = bus.told()

@@ -16,6 +16,7 @@ from ...host.mounted import NoBus
 from ..asking import Question
 from ..errands import NotAnswering
 from ..looking import read
+from ..shares import Shares
 from ..there import There
 from ..told import NAMED, Bounds, Look, parsed
 from ..watching import Compared, Watch
@@ -53,6 +54,8 @@ class Sight:
         """What was seen last; None if there is no bus now."""
         self.bounds = NAMED
         """How much it may have."""
+        self.shares: Shares | None = None
+        """What it may take of our time, with the others of its user."""
         self.keeps_text = False
         """Whether what the bus has told is kept as it is."""
         self.text = b""
@@ -63,9 +66,9 @@ class Sight:
         """How many there have been."""
         self._question = Question(mountpoint, self._see, on_done)
 
-    def hold_to(self, bounds: Bounds) -> None:
+    def hold_to(self, bounds: Bounds, shares: Shares | None) -> None:
         """From the next look on, it may have so much."""
-        self.bounds, self.watch.most_past = bounds, bounds.past
+        self.bounds, self.watch.most_past, self.shares = bounds, bounds.past, shares
 
     def begin(self) -> None:
         """Begins to look, unless the last look has not come to an end, or was not settled. Does not wait."""
@@ -74,7 +77,8 @@ class Sight:
     def _see(self) -> tuple[bytes, Look, Compared]:
         step_back()
         text = read(self.mountpoint, most=self.bounds.bytes)
-        look = parsed(text, self.mountpoint, self.bounds)
+        with self.shares.looks.taken() if self.shares else contextlib.nullcontext():
+            look = parsed(text, self.mountpoint, self.bounds)
         return text if self.keeps_text else b"", look, self.watch.compare(look)
 
     def settle(self) -> bool:
@@ -147,7 +151,7 @@ class Sights:
             for path in there:
                 if path not in self._all:
                     self._all[path] = Sight(path, self._tell)
-                self._all[path].hold_to(self._there.bounds(path))
+                self._all[path].hold_to(self._there.bounds(path), self._there.shares(path))
             for path in self._all.keys() - there:
                 if self._all[path] is not kept:
                     del self._all[path]

@@ -95,8 +95,8 @@ function ask(words) {
 
 function begin(told) {
   for (const each of told) {
-    place(each.bus).curve.begin(each.past);
-    if (open && each.bus === open.bus && each.channel === open.channel) channelCurve.begin(each.channel_past);
+    place(each.bus).curve.begin(each.past, each.uptime);
+    if (open && each.bus === open.bus && each.channel === open.channel) channelCurve.begin(each.channel_past, each.uptime);
   }
 }
 
@@ -181,7 +181,7 @@ function showBus(bus, isNew) {
     "clients": count(bus.clients),
     "up": duration(bus.uptime) + (bus.going ? ", going down" : ""),
   });
-  if (isNew && !bus.trouble) on.curve.add(bus.rates);
+  if (isNew && !bus.trouble) on.curve.add(bus.rates, bus.uptime);
   if (open) return;
   const wanted = $("filter").value.toLowerCase();
   const rows = bus.channels.filter((row) => row.name.toLowerCase().includes(wanted));
@@ -249,7 +249,7 @@ function showChannel(isNew) {
     "owner": row.user + ", " + row.mode,
     "age": duration(row.age),
   });
-  if (isNew && !bus.trouble) channelCurve.add(row.rates);
+  if (isNew && !bus.trouble) channelCurve.add(row.rates, bus.uptime);
 }
 
 function showClients(told) {

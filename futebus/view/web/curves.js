@@ -74,13 +74,18 @@ export class Curve {
     figure.replaceChildren(this.svg, this.caption);
   }
 
-  begin(past) {
+  // moment: of the look that has shown the last of them.
+  begin(past, moment) {
     this.past = past.slice(-KEPT);
+    this.moment = moment;
     this.drawn = 0;
     this.draw();
   }
 
-  add(rates) {
+  // Of a slow bus the same look is told again and again, and when a page begins, the last of the past.
+  add(rates, moment) {
+    if (moment === this.moment) return;
+    this.moment = moment;
     this.past.push(rates);
     if (this.past.length > KEPT) this.past.shift();
     this.draw();

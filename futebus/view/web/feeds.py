@@ -17,13 +17,14 @@ from ...core.text import escape, printable
 from ...host.mounted import NoBus
 from ..looking import look as look_at
 from ..looking import pause, read
+from ..shares import Shares
 from ..there import There
 from ..told import NAMED, Bounds, Look
 from ..watching import Compared, Watch
 from . import metrics
 from .asking import NOT_ANSWERING, NotAnswering, Question
 from .recorders import Keeper, Keepers, has_keepers
-from .shown import bus_shown, clients_shown, most_shown, past_shown, warm_users
+from .shown import Shown, bus_shown, clients_shown, most_shown, past_shown, warm_users
 
 TICK = 1.0
 """Seconds from look to look."""
@@ -55,11 +56,17 @@ class Bus:
         """How much it may have."""
         self.stat = Question(mountpoint, lambda: read(mountpoint, most=min(self.bounds.bytes, MOST_PASSED)))
         """`_stat.json`."""
-        self.metrics = Question(mountpoint, lambda: metrics.ask(mountpoint, self.bounds.metrics))
+        self.shares: Shares | None = None
+        """What it may take of our time, with the others of its user."""
+        self.metrics = Question(
+            mountpoint, lambda: metrics.ask(mountpoint, self.bounds.metrics, self.shares.metrics if self.shares else None)
+        )
         self._look = Question(mountpoint, self._see)
         self._recorders = Keepers()
         self._keepers = Question(mountpoint, self._find_keepers, keeps_last=True)
         self.forget()
+        self._asked = self.watch
+        """That of who has looks made."""
 
     def forget(self) -> None:
         """Nobody looks any more: it begins anew when somebody does."""
@@ -72,17 +79,22 @@ class Bus:
         self.watch = Watch(self.bounds.past)
         self.keepers: dict[int, Keeper] = {}
         """Recorders and archives, by their processes."""
+        self._shown: tuple[Look | None, str, int] | None = None
+        """Of what it was found out last how that is shown."""
+        self._text: Shown = {}
+        """That."""
         self.settled = trio.Event()
         """Set when the last look is over."""
         self.settled.set()
 
-    def hold_to(self, bounds: Bounds) -> None:
+    def hold_to(self, bounds: Bounds, shares: Shares | None) -> None:
         """From the next look on, it may have so much."""
-        self.bounds, self.watch.most_past = bounds, bounds.past
+        self.bounds, self.watch.most_past, self.shares = bounds, bounds.past, shares
 
     def _see(self) -> tuple[Look, Compared, Watch]:
-        watch = self.watch
-        look = look_at(self.mountpoint, self.bounds)
+        # Not `self.watch`: when this comes late, that may be one for who comes an hour later.
+        watch = self._asked
+        look = look_at(self.mountpoint, self.bounds, self.shares.looks if self.shares else None)
         warm_users(look)
         return look, watch.compare(look), watch
 
@@ -93,31 +105,50 @@ class Bus:
         """Looks at it once, unless that is being done."""
         if self.settled.is_set():
             self.settled = trio.Event()
-            nursery.start_soon(self._look_once, self.settled)
+            self._asked = self.watch
+            nursery.start_soon(self._look_once, self.settled, self.watch)
 
-    async def _look_once(self, settled: trio.Event) -> None:
+    async def _look_once(self, settled: trio.Event, asked: Watch) -> None:
+        found: tuple[Look, Compared, Watch] | NoBus
         try:
-            look, compared, watch = await self._look.answer()
-        except NotAnswering:
-            # What was seen last stays. It goes on being asked, and what it answers is taken by who looks next.
-            self.trouble, self.is_hidden, self.is_refused = NOT_ANSWERING, False, False
-        except NoBus as error:
-            self.look, self.trouble = None, printable(str(error))
-            self.is_hidden = self.is_refused = self.is_left_out(error)
-        else:
-            self.look, self.trouble, self.is_hidden, self.is_refused = look, "", False, False
-            if watch is self.watch:  # else everybody has gone meanwhile, and it begins anew
-                watch.show(compared)
-            self.keepers = self._keepers.last or {}
-            if has_keepers(look):
-                # Of the look before, as a rule: disks that hang keep nothing waiting.
-                self._keepers.begin()
+            try:
+                found = await self._look.answer()
+            except NoBus as error:
+                found = error
+            if asked is self.watch:  # else everybody has gone meanwhile, and it begins anew
+                self._take(found)
         finally:
             settled.set()
+
+    def _take(self, found: tuple[Look, Compared, Watch] | NoBus) -> None:
+        if isinstance(found, NotAnswering):
+            # What was seen last stays. It goes on being asked, and what it answers is taken by who looks next.
+            self.trouble, self.is_hidden, self.is_refused = NOT_ANSWERING, False, False
+        elif isinstance(found, NoBus):
+            self.look, self.trouble = None, printable(str(found))
+            self.is_hidden = self.is_refused = self.is_left_out(found)
+        else:
+            look, compared, watch = found
+            self.look, self.trouble, self.is_hidden, self.is_refused = look, "", False, False
+            if watch is self.watch:  # else who has begun this look has gone
+                watch.show(compared)
+            if has_keepers(look):
+                # Of the look before, as a rule: disks keep nothing waiting.
+                self.keepers = self._keepers.last or {}
+                self._keepers.begin()
+            else:
+                self.keepers = {}
 
     def is_left_out(self, error: NoBus) -> bool:
         """Whether nobody has asked for this bus, and it is not for us."""
         return not self.was_asked_for and error.number in NOT_OURS
+
+    def told(self, most: int) -> Shown:
+        """What a page is told of it: `bus_shown`. As long as nothing is new, that is known; of a large bus it takes a while."""
+        now = self.look, self.trouble, most
+        if self._shown is None or self._shown[0] is not self.look or self._shown[1:] != now[1:]:
+            self._shown, self._text = now, bus_shown(self, most)
+        return self._text
 
     def shows(self, channel: str, number: int | None) -> str:
         """Of a channel: its clients, as JSON. By its number if that is given, else it is the one that has the name now."""
@@ -154,7 +185,7 @@ class Feeds:
             for path in there:
                 if path not in self._buses:
                     self._buses[path] = Bus(path, was_asked_for=False)
-                self._buses[path].hold_to(self._there.bounds(path))
+                self._buses[path].hold_to(self._there.bounds(path), self._there.shares(path))
         return list(self._buses.values())
 
     def find(self, name: str) -> Bus | None:
@@ -198,7 +229,7 @@ class Feeds:
     def _publish(self, buses: list[Bus]) -> None:
         shown = [bus for bus in buses if not bus.is_hidden]
         most = most_shown(shown)
-        self.text = json.dumps({"buses": [bus_shown(bus, most) for bus in shown], "untold": self._there.left_out})
+        self.text = json.dumps({"buses": [bus.told(most) for bus in shown], "untold": self._there.left_out})
         self.number += 1
         self._published.set()
         self._published = trio.Event()
@@ -216,8 +247,7 @@ class Feeds:
                 self._wanted = trio.Event()
                 self.number, self.text = 0, ""
                 for bus in self._buses.values():
-                    if bus.settled.is_set():
-                        bus.forget()
+                    bus.forget()
 
     async def newer(self, number: int) -> int:
         """Waits for something newer than this. Returns its number."""

@@ -6,6 +6,7 @@ are their values and numbers, written anew. A family stands once, with the sampl
 which bus it is of. One bus takes the place of no other: there is so much room, and it is shared.
 """
 
+import contextlib
 import functools
 import math
 import re
@@ -20,6 +21,7 @@ from ...core.stat.metrics import MOST_CHANNELS, SETTLED
 from ...core.text import clipped, printable
 from ...host.mounted import NoBus
 from ..looking import read
+from ..shares import Share
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
@@ -108,18 +110,23 @@ def _families() -> Mapping[str, _Family]:
     return found
 
 
-def ask(mountpoint: Path, most: int = MOST_BYTES) -> Told:
+def ask(mountpoint: Path, most: int = MOST_BYTES, share: Share | None = None) -> Told:
     """What a bus tells now. Waits for as long as the bus does.
 
     Args:
         mountpoint: where it is mounted.
         most: how many bytes it may tell.
+        share: of what it takes to understand it, if there is only so much.
 
     Raises:
-        NoBus: there is none, or it tells what no futebus does.
+        NoBus: there is none, or it tells what no futebus does, or too much of it.
     """
+    if share and share.left <= 0:
+        raise NoBus(f"the bus on {mountpoint} and others of its user have told too much; try again later", None)
+    text = read(mountpoint, "_metrics", most)
     try:
-        return parsed(read(mountpoint, "_metrics", most))
+        with share.taken() if share else contextlib.nullcontext():
+            return parsed(text)
     except NotUnderstood as error:
         raise NoBus(f"what the bus on {mountpoint} tells is not understood: {error}", None) from None
 
@@ -213,9 +220,19 @@ def _clipped(text: str) -> str:
     return repr(clipped(text, MOST_WORDS))
 
 
-def alone(told: Told) -> str:
-    """The text of one bus."""
-    return _text({name: [*map(_sample, *zip(*samples, strict=True))] for name, samples in told.items()})
+def alone(bus: str, told: Told) -> str:
+    """The text of one bus.
+
+    Args:
+        bus: where it is, by our name of it: it could say that it is another one.
+        told: what it tells.
+    """
+    own = {"mountpoint": _escaped(bus)}
+    families = {
+        name: [_sample(tuple((label, own.get(label, text)) for label, text in labels), value) for labels, value in samples]
+        for name, samples in told.items()
+    }
+    return _text(families)
 
 
 def merged(buses: Mapping[str, Told | None]) -> str:

@@ -195,7 +195,7 @@ class Pages:
             if bus is None:
                 return await self._unknown()
             try:
-                write = partial(alone, await self._recent(bus.name, "metrics", bus.metrics))
+                write = partial(alone, bus.name, await self._recent(bus.name, "metrics", bus.metrics))
             except NoBus as error:
                 return _no_bus(error)
         else:

@@ -144,6 +144,7 @@ def past_shown(bus: "Bus", channel: str, number: int | None) -> Shown:
     course = bus.watch.channels.get(found.number, NOTHING) if found else NOTHING
     return {
         "bus": bus.name,
+        "uptime": bus.look.uptime_seconds if bus.look else 0,
         "past": [_rounded(rates) for rates in bus.watch.whole.past],
         "channel": channel,
         "channel_past": [_rounded(rates) for rates in course.past],

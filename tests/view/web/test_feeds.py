@@ -13,6 +13,7 @@ import trio.testing
 
 from futebus.host.mounted import NoBus
 from futebus.view.looking import look, pause
+from futebus.view.shares import Share
 from futebus.view.tail import GONE
 from futebus.view.told import Bounds, Look
 from futebus.view.web import feeds, shown
@@ -167,9 +168,9 @@ def run_quickly(monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_one_look_a_second_for_all_and_none_for_nobody(bus: Mount, run_quickly: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
 
-    def count(mountpoint: Path, bounds: Bounds) -> Look:
+    def count(mountpoint: Path, bounds: Bounds, share: Share | None) -> Look:
         looks.append(trio.current_time())
-        return look(mountpoint, bounds)
+        return look(mountpoint, bounds, share)
 
     monkeypatch.setattr(feeds, "look_at", count)
     monkeypatch.setattr(feeds, "pause", lambda interval: pause(interval, trio.current_time()))
@@ -201,6 +202,36 @@ def test_one_look_a_second_for_all_and_none_for_nobody(bus: Mount, run_quickly: 
             nursery.cancel_scope.cancel()
 
     run_quickly(main)
+
+
+def test_a_look_that_comes_when_all_have_gone_is_not_kept(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else who comes an hour later is shown what was, and rates of that hour, as if it were now."""
+    begun, threads = trio.open_memory_channel[Callable[[], object]](9)
+    monkeypatch.setattr("futebus.view.errands.start", begun.send_nowait)
+
+    async def main() -> None:
+        fed = Feeds([bus.path])
+        [only] = fed.buses
+        async with trio.open_nursery() as nursery:
+            await nursery.start(fed.run)
+            with fed.looking():
+                for number in range(2):
+                    (await threads.receive())()
+                    await fed.newer(number)
+                last = await threads.receive()
+            last()
+            await trio.sleep(10 * TICK)
+            assert not threads.statistics().current_buffer_used
+            assert [bus.look for bus in fed.buses] == [None]
+            assert not only.watch.whole.past
+            with fed.looking():
+                (await threads.receive())()
+                await fed.newer(0)
+                assert only.look
+                assert not only.watch.whole.past
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_a_question_that_is_not_answered_is_asked_once(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,6 +298,7 @@ def test_of_very_many_channels_the_busiest_are_told(bus: Mount, run_quickly: Run
                 told = shown.bus_shown(only, shown.most_shown([only]))
                 assert [channel["name"] for channel in told["channels"]] == ["B_5", "B_3", "B_0"]
                 assert (told["untold"], told["count"], told["clients"]) == (3, 6, 5)
+                assert shown.past_shown(only, "", None)["uptime"] == told["uptime"], "of the same look"
                 clients = shown.clients_shown(only, "B_5")
                 assert (len(clients["clients"]), clients["untold"]) == (2, 3)
                 assert shown.clients_shown(only, "B_9")["clients"] == []
@@ -275,6 +307,28 @@ def test_of_very_many_channels_the_busiest_are_told(bus: Mount, run_quickly: Run
     run_quickly(main)
     for file in files:
         os.close(file)
+
+
+def test_how_a_bus_is_shown_is_found_out_once(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that is not looked at so often, or is slow, it is told each second all the same."""
+    found: list[int] = []
+
+    def count(of: feeds.Bus, most: int) -> shown.Shown:
+        found.append(most)
+        return shown.bus_shown(of, most)
+
+    monkeypatch.setattr(feeds, "bus_shown", count)
+    [only] = Feeds([bus.path]).buses
+    assert only.told(5) == only.told(5) == {"name": only.name, "trouble": "not seen yet"}
+    only.look = look(bus.path)
+    only.trouble = ""
+    assert only.told(5) is only.told(5)
+    only.told(6)
+    only.trouble = NOT_ANSWERING
+    assert only.told(6)["trouble"] == NOT_ANSWERING
+    only.look = look(bus.path)
+    only.told(6)
+    assert found == [5, 5, 6, 6, 6]
 
 
 def test_all_buses_together_have_so_many_channels() -> None:

@@ -1,6 +1,7 @@
 """`/metrics`: what parsers of both forms take, for one bus and for several."""
 
 import os
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from prometheus_client.openmetrics import parser as open_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from futebus.core.text import escape
+from futebus.host.mounted import NoBus
+from futebus.view.shares import MOST_LEFT, Share
 from futebus.view.web import metrics
 from futebus.view.web.metrics import (
     MOST_BYTES,
@@ -21,6 +24,7 @@ from futebus.view.web.metrics import (
     Told,
     alone,
     as_plain,
+    ask,
     merged,
     parsed,
     wants_plain,
@@ -116,8 +120,9 @@ def test_texts_are_merged_by_families() -> None:
     names = {'B} 1, {\\\\"\\n': 7, "B_log,mountpoint=": 8, ',mountpoint="x",': 9500}
     assert samples == [(name, "B", bus, value) for bus in ("/a", '/b\\"\n') for name, value in names.items()]
     assert merged({}) == "# EOF\n"
-    by_itself = {family.name: family for family in parse_open(alone(told))}
-    assert by_itself["futebus_info"].samples[0].labels == {"version": "1", "mountpoint": '/else, "where"'}
+    by_itself = {family.name: family for family in parse_open(alone('/b\\"\n', told))}
+    labels = {"version": "1", "mountpoint": '/b\\"\n'}
+    assert by_itself["futebus_info"].samples[0].labels == labels, "it has said that it is somewhere else"
     plain = {family.name: family for family in parse_plain(as_plain(text))}
     assert plain["futebus_channel_messages"].documentation.startswith("Messages accepted"), "our words, not those of the bus"
     assert as_plain("# EOF\n") == ""
@@ -190,7 +195,7 @@ def test_no_name_draws_on_a_terminal() -> None:
     sample = 'futebus_channel_clients{channel="%s",type="B"} 1\n'
     names = ("B\x1b]0;x\x07", "B\x7f", "B\u202e", "B\u2028", "B\x85", "B\x0b", "B\r")
     told = parsed(("".join(sample % name for name in names) + "# EOF\n").encode())
-    for text in (alone(told), merged({"/a": told}), as_plain(merged({"/a": told}))):
+    for text in (alone("/a", told), merged({"/a": told}), as_plain(merged({"/a": told}))):
         assert text.replace("\n", "").isprintable()
         assert len(text.splitlines()) == len(text.split("\n")) - 1
     with pytest.raises(NotUnderstood, match="twice"):
@@ -223,7 +228,7 @@ def test_what_a_bus_tells_is_read_back(bus: Mount) -> None:
     writer = os.open(bus / 'B_"\\\xa0\U0001f600,} 1', os.O_WRONLY | os.O_CREAT)
     os.write(writer, b"x\n")
     text = (bus / "_metrics").read_text()
-    assert alone(parsed(text.encode())) == text
+    assert alone(str(bus.path), parsed(text.encode())) == text
     os.close(writer)
 
 
@@ -244,3 +249,13 @@ def test_what_a_bus_tells_is_read_back(bus: Mount) -> None:
 )
 def test_who_wants_which_form(accept: str, is_plain: bool) -> None:
     assert wants_plain(accept) is is_plain
+
+
+def test_who_has_told_too_much_is_not_asked(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("futebus.view.shares.SHARE", 0.0)
+    share = Share()
+    assert ask(bus.path, share=share).keys() == ask(bus.path).keys()
+    assert share.left < MOST_LEFT, "it has taken some of it"
+    share._noted = -1.0, time.monotonic()
+    with pytest.raises(NoBus, match="have told too much"):
+        ask(bus.path, share=share)

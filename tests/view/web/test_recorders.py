@@ -14,14 +14,21 @@ import pytest
 from futebus.spool.layout import Segment
 from futebus.view.looking import look
 from futebus.view.told import Look
-from futebus.view.web import recorders
+from futebus.view.web import recorders, visits
 from futebus.view.web.recorders import Keeper, Keepers, Kept, has_keepers, process_in
 
+from ...helpers.hostile import Mislead
 from ...helpers.mounts import Mount
 from ...helpers.programs import Start
 from ...helpers.users import NOBODY
-from ...helpers.waiting import until
+from ...helpers.waiting import DEADLINE, until
 from .webs import Web
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked for is found at once, however slow the machine is."""
+    monkeypatch.setattr(visits, "WAIT_SECONDS", DEADLINE)
 
 
 @contextlib.contextmanager
@@ -114,6 +121,74 @@ def test_what_is_linked_into_a_spool_is_not_looked_into(bus: Mount, place: Path,
     for file in (place / "other").iterdir():
         (place / "jobs" / file.name).symlink_to(file)
     assert keepers(look(bus.path)) == {pid: Keeper("futebus-record", {})}
+
+
+def pretending(start: Start, place: Path, spool: Path, **user: Any) -> int:
+    """A process that is called like a recorder of `U_jobs`. Returns its number."""
+    named = place / "pretending" / "futebus-record"
+    named.parent.mkdir()
+    process = start(Path(shutil.copy("/bin/sh", named)), "-c", "echo ready; sleep 600; :", "x", "U_jobs", spool, **user)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    return process.pid
+
+
+def together(bus: Mount, *pids: int) -> Look:
+    """The bus, with a client of each of these processes."""
+    seen = look(bus.path)
+    [channel] = seen.channels
+    [client] = channel.clients
+    clients = tuple(replace(client, pid=pid, command="futebus-record") for pid in pids)
+    return replace(seen, channels=(replace(channel, clients=clients),))
+
+
+def test_whose_spool_hangs_keeps_no_other_from_being_seen(
+    bus: Mount, place: Path, start: Start, hostile: Mislead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = spool_of(bus, place, start)
+    monkeypatch.setattr(visits, "WAIT_SECONDS", 0.05)
+    trap = hostile({})
+    trap.hangs.add(("lookup", b"spool"))
+    stranger = pretending(start, place, trap.path / "spool", **NOBODY)
+    known = Keepers()
+    until(lambda: _lines(known.find(together(bus, stranger, pid)), pid) == 1, "it is found")
+    (bus / "U_jobs").write_bytes(b"two\n")
+    until(lambda: _lines(known.find(together(bus, stranger, pid)), pid) == 2, "it is found again")
+    assert known.find(together(bus, stranger, pid))[stranger] == Keeper("futebus-record", {})
+    assert visits._places.taken(NOBODY["user"]) == 1, "one hangs, and no second"
+    held = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    assert f"/proc/{stranger}" not in held
+    trap.close()
+    until(lambda: not visits._places.taken(NOBODY["user"]), "it has come back")
+
+
+def test_a_spool_without_end_is_none(bus: Mount, place: Path, start: Start, hostile: Mislead) -> None:
+    pid = spool_of(bus, place, start)
+    endless = hostile({b"spool.json": b"{}"})
+    endless.most_listed = 4 * recorders.MOST_FILES
+    mine = pretending(start, place, endless.path)
+    found = keepers(together(bus, mine, pid))
+    assert found[mine] == Keeper("futebus-record", {})
+    assert recorders.MOST_FILES < endless.listed < 2 * recorders.MOST_FILES
+    assert _lines(found, pid) == 1
+
+
+@pytest.mark.parametrize("said", [b"[" * 60_000, b'{"format": 1e999}', b'{"format": "\xff"}', b"{}", b""])
+def test_who_says_nonsense_of_a_spool_spoils_no_others(bus: Mount, place: Path, start: Start, said: bytes) -> None:
+    pid = spool_of(bus, place, start)
+    (place / "other").mkdir()
+    (place / "other" / "spool.json").write_bytes(said)
+    (place / "other" / f"{0:020}.index").touch()
+    mine = pretending(start, place, place / "other")
+    found = keepers(together(bus, mine, pid))
+    assert found[mine] == Keeper("futebus-record", {})
+    assert _lines(found, pid) == 1
+
+
+def test_what_is_called_like_a_segment_and_cannot_be_one(bus: Mount, place: Path, start: Start) -> None:
+    pid = spool_of(bus, place, start)
+    shutil.copy(place / "jobs" / f"{0:020}.index", place / "jobs" / f"{'9' * 20}.index")
+    assert _lines(keepers(look(bus.path)), pid) == 1
 
 
 def test_of_a_spool_only_what_was_added_is_read(bus: Mount, place: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
