@@ -59,11 +59,13 @@ def test_sbus(bus: Mount, place: Path, start: Start) -> None:
         shell.type(lines[3].removeprefix("$ "))
 
         def has_subscribed() -> bool:
-            (bus / "B_sbus").write_text("house/light\ton\n")
-            return "MSG house/light on" in shell.shown
+            (bus / "B_sbus").write_text("house/light\ton\\n\n")
+            return "MSG house/light on\n" in shell.shown
 
         until(has_subscribed, "it has subscribed")
         play(shell, lines[4:])
+        # As lines, as they are printed: a packet has no newline but what its payload has.
+        until(lambda: all(f"{said}\n" in shell.shown for said in lines[4:] if not said.startswith("$ ")), "they end")
 
 
 def test_a_service_and_a_property(bus: Mount, place: Path, start: Start) -> None:
