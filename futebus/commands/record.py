@@ -225,15 +225,15 @@ def _option(name: str) -> str:
 
 
 def _show(given: dict[str, Any]) -> int:
-    from futebus.recorder.show import replay, summary
+    from futebus.recorder.show import replay, summary, write
 
     # Ended as cat(1) is by a closed pipe and by Ctrl-C: without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if "described" in given:
-        sys.stdout.write(summary(given["described"]))
-        sys.stdout.flush()
+        words = summary(given["described"]).encode(sys.stdout.encoding, sys.stdout.errors or "strict")
+        write(sys.stdout.fileno(), memoryview(words))
     else:
         follows = "follow" in given
         with _progress(is_wanted=not follows) as note:
