@@ -98,7 +98,9 @@ def test_a_source_grants_nothing(directory: Path, start: Start, foreground: list
     daemon = start(*FUTEBUS, *foreground, source, directory)
     try:
         until(lambda: device_of(directory) or daemon.poll(), "it is mounted")
-        line = next(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {directory} " in line)
+        line = next(
+            line for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n") if f" {directory} " in line
+        )
         kind, name, options = line.partition(" - ")[2].split(" ")
         assert (kind, name) == ("fuse.futebus", "logs,allow_other\\134,dev")
         assert "allow_other" not in options.split(",")

@@ -128,7 +128,7 @@ def test_a_user_mounts_and_unmounts_a_bus_of_their_own(place: Path) -> None:
     try:
         mounted = run(sys.executable, "-c", BECOME + MOUNTER, "logs,allow_other", directory)
         assert (mounted.returncode, mounted.stderr) == (0, "")
-        assert f"logs,allow_other {directory} fuse.futebus rw," in Path("/proc/mounts").read_text()
+        assert f"logs,allow_other {directory} fuse.futebus rw,".encode() in Path("/proc/mounts").read_bytes()
         assert bash(f"echo hi > {directory}/B_x; cat {directory}/_stat", **NOBODY).stdout.startswith("futebus ")
         assert "Permission denied" in bash(f"cat {directory}/_stat").stderr, "without allow_root not even root looks in"
         assert bash(f"fusermount3 -u {directory}", **NOBODY).returncode == 0
