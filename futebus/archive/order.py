@@ -131,11 +131,22 @@ _OURS = re.compile(
 )
 
 
+_CLASS = r"(?:[\w$]+\.)*[\w$]+: "
+"""The name of an exception of Java's or Python's, in front of its words."""
+_IN_PYTHON = "Traceback (most recent call last):"
+_ROOTS = [re.compile(rf"^{before}(?:{_CLASS})+(?:\[Errno \d+\] )?(.+)", re.MULTILINE) for before in ("Caused by: ", ": ", "")]
+"""Where a failure in our part of a query has its reason: what Java names last as a cause, what it threw, or what Python did."""
+
+
 def sentence(error: BaseException) -> str:
     """What has gone wrong, in one line."""
     words = str(error)
     if isinstance(error, PySparkException) and (ours := _OURS.findall(words)):
         return str(ours[-1]).strip()
+    if isinstance(error, PySparkException) and _IN_PYTHON in words:
+        thrown = words.partition(_IN_PYTHON)[2].partition("\n=== ")[0]
+        if reasons := next(filter(None, (root.findall(thrown) for root in _ROOTS)), None):
+            return str(reasons[-1]).strip()
     if isinstance(error, Py4JError):
         # Behind the first line, which says what was called, stands the exception of Java with the name of its class.
         words = "\n".join(re.sub(r"^: (?:[\w$]+\.)+[\w$]+: (?=.)", "", line) for line in words.splitlines()[1:]) or words

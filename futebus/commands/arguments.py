@@ -14,6 +14,9 @@ from ..core.text import printable
 REMOVED = "the working directory, where it begins, has been removed"
 """What is wrong with a path that is not absolute where there is nothing to begin from."""
 
+EMPTY = "''"
+"""How an empty argument is shown: as it is typed, for nothing at all would be seen otherwise."""
+
 OK, FAILED, USAGE = 0, 1, 2
 """Exit statuses: ended as told; something went wrong; wrong arguments."""
 
@@ -38,7 +41,8 @@ class Parser(argparse.ArgumentParser):
         if not left:
             given, left = self.parse_known_intermixed_args(args, namespace)
         if left:
-            self.error(f"unrecognized arguments: {' '.join([word for word in left if word.startswith('-')] or left)}")
+            to_blame = [word for word in left if word.startswith("-")] or left
+            self.error(f"unrecognized arguments: {' '.join(word or EMPTY for word in to_blame)}")
         return given
 
     def error(self, message: str) -> NoReturn:

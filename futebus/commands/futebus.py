@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import futebus
-from futebus.commands.arguments import FAILED, OK, Parser, open_standard
+from futebus.commands.arguments import FAILED, OK, Parser, fail, open_standard
 from futebus.host.signals import ending_signals
 
 if TYPE_CHECKING:
@@ -127,14 +127,7 @@ def _in_background(serve: Callable[[Callable[[], None]], int], log_to_syslog: Ca
     child = os.fork()
     if child:
         os.close(say_ready)
-        # What ends this ends that, until there is a bus.
-        for number in signals:
-            signal.signal(number, lambda number, _: _pass_on(number, child))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-        if os.read(ready, 1):
-            return OK
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        return status if status > 0 else FAILED
+        return _await_child(child, ready, signals)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     os.close(ready)
     os.setsid()
@@ -159,9 +152,31 @@ def _in_background(serve: Callable[[Callable[[], None]], int], log_to_syslog: Ca
         os._exit(status)
 
 
-def _pass_on(number: int, child: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, number)
+def _await_child(child: int, ready: int, signals: set[signal.Signals]) -> int:
+    """Waits until the child is ready, or has ended. What ends this ends that, until there is a bus."""
+    come: list[int] = []
+
+    def pass_on(number: int, frame: object) -> None:
+        come.append(number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in signals:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    is_ready = os.read(ready, 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    if is_ready and not come:
+        return OK
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if come:
+        # As a shell wants to see it of who was interrupted: a script then ends, too.
+        signal.signal(come[0], signal.SIG_DFL)
+        os.kill(os.getpid(), come[0])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    if status < 0:
+        return fail("futebus", f"the process that was to serve the bus was killed by {signal.Signals(-status).name}")
+    return status if status > 0 else FAILED
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The command `futebus-id`: which client of a channel an open file is. `futebus-id <&3`."""
 
 import argparse
+import shlex
 import sys
 
 import futebus
@@ -41,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     command = parser()
     given = command.parse_args(arguments)
     if given.names:
-        command.error(f"it asks about what is open, and not about a name: exec 3<>{given.names[0]}; futebus-id <&3")
+        name = shlex.quote(given.names[0])
+        command.error(f"it asks about what is open, and not about a name: exec 3<>{name}; futebus-id <&3")
 
     from futebus.client.inquire import inquire
 

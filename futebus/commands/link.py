@@ -133,6 +133,8 @@ def _check(command: Parser, given: dict[str, Any]) -> None:
         return
     if wrong := sorted(set(given) & {"state", "consumer", *STREAM}):
         command.error(f"--{wrong[0].replace('_', '-')} is for --deliver only")
+    if re.match("(nats|tls):/", str(channel)):
+        command.error("first the channel, and then the URLs")
     if letter != "B":
         command.error(f"{channel}: a B channel, please: {OTHERS.get(letter, 'its name begins with B')}")
     if not given["urls"]:

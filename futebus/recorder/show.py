@@ -4,6 +4,8 @@ import contextlib
 import datetime
 import os
 import select
+import signal
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -80,7 +82,17 @@ def replay(
             return
         at = max(at, stop)
         while (stop := spool.end) <= at:
+            _end_with_its_reader(sys.stdout.fileno())
             time.sleep(FOLLOW_SECONDS)
+
+
+def _end_with_its_reader(descriptor: int) -> None:
+    """Ends as a write would if nobody reads the pipe any more: the next line, and so the next write, may never come."""
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        poller = select.poll()
+        poller.register(descriptor, 0)  # POLLERR is told unasked
+        if poller.poll(0):
+            signal.raise_signal(signal.SIGPIPE)
 
 
 def blocks(data: bytes) -> Iterator[memoryview]:

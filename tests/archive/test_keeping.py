@@ -153,6 +153,38 @@ def test_what_the_system_says_is_said_in_its_words() -> None:
     assert sentence(OSError("in words")) == "in words"
 
 
+@pytest.mark.timeout(300)
+def test_why_a_batch_failed_is_said_and_not_by_whom_it_was_told(trial: Make, tmp_path: Path) -> None:
+    """A disk that is full is what people have to know, and Spark has it in a page, below a traceback of Python."""
+    (tmp_path / "file").touch()
+
+    def take(rows: DataFrame, batch: int) -> None:
+        if made.starts == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rows.write.parquet(str(tmp_path / "file" / "batch"))
+
+    made = trial(take)
+    made.look_until(lambda: len(made.words) > 1, "it has failed twice")
+    begin = "the query clock has failed, and is started again in"
+    assert made.words[0] == f"{begin} 0.01 s: No space left on device"
+    assert made.words[1] == f"{begin} 0.02 s: Parent path is not a directory: file:{tmp_path}/file"
+
+
+def test_the_last_cause_that_java_names_is_the_reason() -> None:
+    ended = PySparkException(
+        "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
+        '  File "futebus/archive/archive.py", line 192, in add\n'
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o177.parquet.\n"
+        ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows. SQLSTATE: 58030\n"
+        "\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:823)\n"
+        "Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n"
+        "\t... 21 more\n"
+        "Caused by: java.io.IOException: No space left on device\n"
+        "\n\n=== Streaming Query ===\nCurrent State: ACTIVE\n"
+    )
+    assert sentence(ended) == "No space left on device"
+
+
 @pytest.mark.parametrize("step", range(6))
 def test_a_batch_that_failed_anywhere_is_archived_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int

@@ -78,6 +78,8 @@ def test_who_is_to_blame_is_the_option_and_not_what_is_beside_it() -> None:
         ("tmb", ["/bus/B_x", "/bus/B_y"], "unrecognized arguments: /bus/B_y"),
         ("tmb", ["-p", "4711", "/bus/B_x"], "argument -p/--port: it is --listen that takes the port: -l :4711"),
         ("web", ["--frob", "/bus"], "unrecognized arguments: --frob"),
+        ("sbus", ["-f", ""], "unrecognized arguments: ''"),
+        ("link", ["nats://h/x", "/bus/B_x"], "first the channel, and then the URLs"),
     ):
         done = run(*command(name), *given)
         assert (done.returncode, done.stderr) == (2, f"futebus-{name}: {words} (see futebus-{name} --help)\n")
@@ -172,3 +174,5 @@ def test_the_name_of_a_channel_is_none_that_is_open() -> None:
         "futebus-id: it asks about what is open, and not about a name: exec 3<>/mnt/bus/A_chat; futebus-id <&3"
     )
     assert done.stderr.count("\n") == 1
+    assert "exec 3<>''; " in run(*command("id"), "").stderr
+    assert "exec 3<>'/mnt/a bus/A_chat'; " in run(*command("id"), "/mnt/a bus/A_chat").stderr

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -90,10 +91,47 @@ def test_one_that_is_being_mounted_in_the_background_can_be_ended(place: Path, s
                 until(lambda: starting.poll() is not None or (directory / "_stat").exists(), "it is mounted")  # noqa: B023
             starting.send_signal(signal.SIGTERM)
             status = starting.wait(10)
-            if status != 1:  # the signal was late
+            if status == 0:  # the signal was late
                 run("fusermount3", "-u", "-z", directory)
             until(lambda: device_of(directory) is None, "nothing is left")
-            assert status in (0, 1, -signal.SIGTERM)
+            assert status in (0, -signal.SIGTERM)
+    finally:
+        abort(directory)
+
+
+def being_mounted(start: Start, directory: Path) -> tuple["subprocess.Popen[str]", int]:
+    """A bus in the background, stopped before it is ready: the process that waits for it, and the one that is to serve it."""
+    directory.mkdir()
+    starting = start(*FUTEBUS, directory)
+    children = Path(f"/proc/{starting.pid}/task/{starting.pid}/children")
+    until(lambda: children.read_text(), "there is who serves it")
+    child = int(children.read_text())
+    os.kill(child, signal.SIGSTOP)
+    return starting, child
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_waits_for_one_in_the_background_ends_by_the_signal(place: Path, start: Start, number: signal.Signals) -> None:
+    """Else a script would go on after Ctrl-C, and nobody would know what the failure was."""
+    directory = place / "bus"
+    try:
+        starting, child = being_mounted(start, directory)
+        starting.send_signal(number)
+        os.kill(child, signal.SIGCONT)
+        assert starting.communicate(timeout=10) == ("", "")
+        assert starting.returncode == -number
+        assert device_of(directory) is None
+    finally:
+        abort(directory)
+
+
+def test_that_one_in_the_background_was_killed_is_said(place: Path, start: Start) -> None:
+    directory = place / "bus"
+    try:
+        starting, child = being_mounted(start, directory)
+        os.kill(child, signal.SIGKILL)
+        assert starting.communicate(timeout=10) == ("", "futebus: the process that was to serve the bus was killed by SIGKILL\n")
+        assert starting.returncode == 1
     finally:
         abort(directory)
 

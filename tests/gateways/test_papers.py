@@ -59,14 +59,16 @@ def test_sbus(bus: Mount, place: Path, start: Start) -> None:
         shell.type(lines[3].removeprefix("$ "))
 
         def has_subscribed() -> bool:
-            (bus / "B_sbus").write_text("house/light\ton\n")
-            return "MSG house/light on" in shell.shown
+            (bus / "B_sbus").write_text("house/light\ton\\n\n")
+            return "MSG house/light on\n" in shell.shown
 
         until(has_subscribed, "it has subscribed")
         # What is typed next is shown in one piece only when nobody has anything to say any more.
         (bus / "B_sbus").write_text("house/light\toff\n")
         shell.expect("house/light\toff\n", "MSG house/light off")
         play(shell, lines[4:])
+        # As lines, as they are printed: a packet has no newline but what its payload has.
+        until(lambda: all(f"{said}\n" in shell.shown for said in lines[4:] if not said.startswith("$ ")), "they end")
 
 
 def test_a_service_and_a_property(bus: Mount, place: Path, start: Start) -> None:

@@ -115,6 +115,24 @@ def test_a_closed_pipe_ends_it_quietly(place: Path) -> None:
     assert done.stderr == ""
 
 
+def test_a_closed_pipe_ends_one_that_follows_and_has_nothing_to_write(place: Path, start: Start) -> None:
+    """`--follow | head -n 1` is over when `head` is, and not when the next line comes."""
+    with SpoolWriter(place / "spool", "U_x") as writer:
+        writer.append(b"one\n")
+    reader = start(*RECORD, "--print", place / "spool", "--follow")
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "one\n"
+    reader.stdout.close()
+    assert reader.wait(DEADLINE) == -signal.SIGPIPE
+
+
+@pytest.mark.parametrize("option", ["--print", "--info"])
+def test_a_full_disk_is_standard_output_s(spool: Path, option: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*RECORD, option, spool], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "futebus-record: standard output: No space left on device\n")
+
+
 def test_replay_into_a_channel(mounting: Mounting, place: Path, start: Start) -> None:
     bus = mounting("max_queue=100,max_message=1M")
     lines = numbered(0, 3000) + b"x" * 300_000 + b"\n" + b"y" * 1000 + b"\n"
