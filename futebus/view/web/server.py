@@ -233,9 +233,14 @@ class _Speech(TCPServer):
 
         async def closing() -> None:
             nonlocal closed
-            await close()
-            closed.set()
-            closed = trio.Event()
+            try:
+                await close()
+            finally:
+                # Hypercorn may be cancelled before it has said so itself, and says it to nobody later: who has gone while an
+                # answer was sent is told by the failure of that, and what sends it is being cancelled.
+                protocol.stream = None
+                closed.set()
+                closed = trio.Event()
 
         protocol._create_stream = beginning  # type: ignore[method-assign]
         protocol._close_stream = closing  # type: ignore[method-assign]
