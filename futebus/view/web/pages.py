@@ -110,6 +110,7 @@ class Pages:
         self._writing = trio.Lock()
         self._answers: dict[tuple[str, str], tuple[float, Any]] = {}
         """What buses have answered, until when that is recent."""
+        self._is_forgetting = False
 
     def app(self) -> Starlette:
         """The application."""
@@ -211,12 +212,28 @@ class Pages:
                 text: bytes = told[1]
             else:
                 text = await trio.to_thread.run_sync(lambda: (as_plain(write()) if is_plain else write()).encode())
-                self._answers[key] = trio.current_time() + RECENT_SECONDS, text
+                self._note(key, text)
             return text
 
-    def _known(self, key: tuple[str, str]) -> tuple[float, Any] | None:
+    def _note(self, key: tuple[str, str], answer: object) -> None:
+        self._answers[key] = trio.current_time() + RECENT_SECONDS, answer
+        if not self._is_forgetting:
+            self._is_forgetting = True
+            self._feeds.nursery.start_soon(self._forget)
+
+    async def _forget(self) -> None:
+        """Lets go of what is no longer recent, though nobody asks again: these may be many megabytes."""
+        while self._answers:
+            await trio.sleep(RECENT_SECONDS)
+            self._leave_recent()
+        self._is_forgetting = False
+
+    def _leave_recent(self) -> None:
         now = trio.current_time()
         self._answers = {each: told for each, told in self._answers.items() if told[0] > now}
+
+    def _known(self, key: tuple[str, str]) -> tuple[float, Any] | None:
+        self._leave_recent()
         return self._answers.get(key)
 
     async def _unknown(self) -> Response:
@@ -249,7 +266,7 @@ class Pages:
             found: T = told[1]
             return found
         answer = await question.answer()
-        self._answers[bus, what] = trio.current_time() + RECENT_SECONDS, answer
+        self._note((bus, what), answer)
         return answer
 
 
