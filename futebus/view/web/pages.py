@@ -4,6 +4,7 @@ The one rule: an address shows; none does anything. What may hang is asked with 
 """
 
 import contextlib
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -24,6 +25,7 @@ from .answers import Large, Room, busy
 from .asking import NotAnswering, Question
 from .feeds import Bus, Feeds
 from .metrics import OPEN_METRICS, PLAIN, Told, alone, as_plain, merged, wants_plain
+from .pledges import SHOWN, Pledges
 from .server import ORIGIN
 from .shown import find
 from .stream import Push, Stream
@@ -108,6 +110,7 @@ class Pages:
         self._streamed = Room()
         """Where what is on its way to pages waits."""
         self._writing = trio.Lock()
+        self._pledges = Pledges()
         self._answers: dict[tuple[str, str], tuple[float, Any]] = {}
         """What buses have answered, until when that is recent."""
         self._is_forgetting = False
@@ -119,6 +122,7 @@ class Pages:
             "/tail": self.tail,
             "/metrics": self.metrics,
             "/stat.json": self.stat,
+            "/same": self.same,
         }
         shown |= {path: partial(_file, (HERE / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
         app = Starlette(routes=[Route(path, answer) for path, answer in shown.items()])
@@ -139,10 +143,13 @@ class Pages:
         number = _asked(request, "number")
         # What is no number is that of no channel.
         which = None if not number else int(number) if _NUMBER.fullmatch(number) else -1
-        feed = partial(self._show, _asked(request, "bus"), _asked(request, "channel"), which)
+        pledge = json.dumps(self._pledges.one()) if getattr(request.state, SHOWN, False) else ""
+        feed = partial(self._show, _asked(request, "bus"), _asked(request, "channel"), which, pledge)
         return Stream(feed, refusal, partial(self._streams.place, who), self._streamed, who)
 
-    async def _show(self, bus: str, channel: str, which: int | None, push: Push) -> None:
+    async def _show(self, bus: str, channel: str, which: int | None, pledge: str, push: Push) -> None:
+        if pledge:
+            await push("pledge", pledge)
         with self._feeds.looking():
             number = 0
             while True:
@@ -153,6 +160,10 @@ class Pages:
                 await push("buses", self._feeds.text)
                 if channel and (found := self._feeds.find(bus)):
                     await push("clients", found.shows(channel, which))
+
+    async def same(self, request: Request) -> Response:
+        """The answer to what `/events` has given a page to ask."""
+        return PlainTextResponse(self._pledges.answer(_asked(request, "ask")))
 
     async def tail(self, request: Request) -> Response:
         """What a channel says."""
