@@ -64,8 +64,8 @@ def test_sbus(bus: Mount, place: Path, start: Start) -> None:
 
         until(has_subscribed, "it has subscribed")
         # What is typed next is shown in one piece only when nobody has anything to say any more.
-        (bus / "B_sbus").write_text("house/light\toff\n")
-        shell.expect("house/light\toff\n", "MSG house/light off")
+        (bus / "B_sbus").write_text("house/light\toff\\n\n")
+        shell.expect("house/light\toff\\n\n", "MSG house/light off\n")
         play(shell, lines[4:])
         # As lines, as they are printed: a packet has no newline but what its payload has.
         until(lambda: all(f"{said}\n" in shell.shown for said in lines[4:] if not said.startswith("$ ")), "they end")

@@ -84,6 +84,8 @@ class Top(App[None]):
             is_ours = isinstance(event, Key) and not event.is_forwarded and self.screen.is_mounted
         except ScreenStackError:
             is_ours = False
+        if isinstance(event, Key) and self._exit:
+            return  # it was told to end: what is typed behind that would meet screens that are not built any more
         if isinstance(event, Key) and is_ours:
             await self._do(event)
         else:

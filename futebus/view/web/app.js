@@ -68,6 +68,7 @@ function look() {
     broken: (words) => state(words + "; trying again"),
     refused: (status, words) => (status === 401 ? ask(words) : state(words)),
     past: begin,
+    pledge: (told) => (Token.pledge = told),
     buses: (told) => {
       if (isPaused) return;
       seen = told.buses;
@@ -382,7 +383,11 @@ addEventListener("keydown", (event) => {
   }
 });
 addEventListener("hashchange", route);
+let isLeaving = false; // a page that is loaded again is not seen for a moment, either
+addEventListener("pagehide", () => (isLeaving = true));
+addEventListener("pageshow", () => (isLeaving = false));
 document.addEventListener("visibilitychange", () => {
+  if (document.hidden && !isLeaving) Token.doubt();
   look();
   if (document.hidden) state("waiting");
 });

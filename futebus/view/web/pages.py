@@ -4,6 +4,7 @@ The one rule: an address shows; none does anything. What may hang is asked with 
 """
 
 import contextlib
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -24,6 +25,7 @@ from .answers import Large, Room, busy
 from .asking import NotAnswering, Question
 from .feeds import Bus, Feeds
 from .metrics import OPEN_METRICS, PLAIN, Told, alone, as_plain, merged, wants_plain
+from .pledges import SHOWN, Pledges
 from .server import ORIGIN
 from .shown import find
 from .stream import Push, Stream
@@ -108,8 +110,10 @@ class Pages:
         self._streamed = Room()
         """Where what is on its way to pages waits."""
         self._writing = trio.Lock()
+        self._pledges = Pledges()
         self._answers: dict[tuple[str, str], tuple[float, Any]] = {}
         """What buses have answered, until when that is recent."""
+        self._is_forgetting = False
 
     def app(self) -> Starlette:
         """The application."""
@@ -118,6 +122,7 @@ class Pages:
             "/tail": self.tail,
             "/metrics": self.metrics,
             "/stat.json": self.stat,
+            "/same": self.same,
         }
         shown |= {path: partial(_file, (HERE / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
         app = Starlette(routes=[Route(path, answer) for path, answer in shown.items()])
@@ -138,10 +143,13 @@ class Pages:
         number = _asked(request, "number")
         # What is no number is that of no channel.
         which = None if not number else int(number) if _NUMBER.fullmatch(number) else -1
-        feed = partial(self._show, _asked(request, "bus"), _asked(request, "channel"), which)
+        pledge = json.dumps(self._pledges.one()) if getattr(request.state, SHOWN, False) else ""
+        feed = partial(self._show, _asked(request, "bus"), _asked(request, "channel"), which, pledge)
         return Stream(feed, refusal, partial(self._streams.place, who), self._streamed, who)
 
-    async def _show(self, bus: str, channel: str, which: int | None, push: Push) -> None:
+    async def _show(self, bus: str, channel: str, which: int | None, pledge: str, push: Push) -> None:
+        if pledge:
+            await push("pledge", pledge)
         with self._feeds.looking():
             number = 0
             while True:
@@ -152,6 +160,10 @@ class Pages:
                 await push("buses", self._feeds.text)
                 if channel and (found := self._feeds.find(bus)):
                     await push("clients", found.shows(channel, which))
+
+    async def same(self, request: Request) -> Response:
+        """The answer to what `/events` has given a page to ask."""
+        return PlainTextResponse(self._pledges.answer(_asked(request, "ask")))
 
     async def tail(self, request: Request) -> Response:
         """What a channel says."""
@@ -211,12 +223,28 @@ class Pages:
                 text: bytes = told[1]
             else:
                 text = await trio.to_thread.run_sync(lambda: (as_plain(write()) if is_plain else write()).encode())
-                self._answers[key] = trio.current_time() + RECENT_SECONDS, text
+                self._note(key, text)
             return text
 
-    def _known(self, key: tuple[str, str]) -> tuple[float, Any] | None:
+    def _note(self, key: tuple[str, str], answer: object) -> None:
+        self._answers[key] = trio.current_time() + RECENT_SECONDS, answer
+        if not self._is_forgetting:
+            self._is_forgetting = True
+            self._feeds.nursery.start_soon(self._forget)
+
+    async def _forget(self) -> None:
+        """Lets go of what is no longer recent, though nobody asks again: these may be many megabytes."""
+        while self._answers:
+            await trio.sleep(RECENT_SECONDS)
+            self._leave_recent()
+        self._is_forgetting = False
+
+    def _leave_recent(self) -> None:
         now = trio.current_time()
         self._answers = {each: told for each, told in self._answers.items() if told[0] > now}
+
+    def _known(self, key: tuple[str, str]) -> tuple[float, Any] | None:
+        self._leave_recent()
         return self._answers.get(key)
 
     async def _unknown(self) -> Response:
@@ -249,7 +277,7 @@ class Pages:
             found: T = told[1]
             return found
         answer = await question.answer()
-        self._answers[bus, what] = trio.current_time() + RECENT_SECONDS, answer
+        self._note((bus, what), answer)
         return answer
 
 

@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..complaints import complain
+from .pledges import SHOWN
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,8 @@ LOCALHOST = "localhost"
 OWN_NAMES = (LOCALHOST, "127.0.0.1", "[::1]")
 """What this machine is called by its own browsers."""
 
-ALWAYS_OPEN = frozenset({"/", "/app.js", "/curves.js", "/stream.js", "/tables.js", "/style.css", "/icon.svg"})
-"""The page itself, in which there is nothing of any bus. It is what asks for the token."""
+ALWAYS_OPEN = frozenset({"/", "/app.js", "/curves.js", "/stream.js", "/tables.js", "/style.css", "/icon.svg", "/same"})
+"""The page itself, in which there is nothing of any bus, and how it knows this server again. It is what asks for the token."""
 
 WITH_NUMBERS = frozenset({"/events", "/metrics", "/stat.json"})
 """What shows what goes on, and no message: without the token, unless everything wants it."""
@@ -171,6 +172,7 @@ class Gate:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(until_gone)
             refusal = self._refusal(scope)
+            scope["state"][SHOWN] = self._rules.has_token(Headers(scope=scope).get("authorization", ""))
             if refusal is None and scope["path"] in LASTING:
                 nursery.start_soon(until_closed, scope["state"][GONE])
             try:

@@ -177,8 +177,14 @@ class _Browser:
         """Sends something, or cuts the connection."""
         end, whole = trio.current_time() + WHOLE_SECONDS, memoryview(data)
         for start in range(0, len(data), PIECE_BYTES):
-            with trio.move_on_at(min(trio.current_time() + SEND_SECONDS, end)) as scope:
-                await self._stream.send_all(whole[start : start + PIECE_BYTES])
+            try:
+                with trio.move_on_at(min(trio.current_time() + SEND_SECONDS, end)) as scope:
+                    await self._stream.send_all(whole[start : start + PIECE_BYTES])
+            except (trio.BrokenResourceError, trio.BusyResourceError):
+                # It has gone, or is just told that there is no more. Who waits for what it says does not hear of that: behind
+                # a request that is not answered yet hypercorn does not even read.
+                self._on_close()
+                raise trio.BrokenResourceError from None
             if scope.cancelled_caught:
                 self.cut()
                 raise trio.BrokenResourceError
@@ -233,9 +239,14 @@ class _Speech(TCPServer):
 
         async def closing() -> None:
             nonlocal closed
-            await close()
-            closed.set()
-            closed = trio.Event()
+            try:
+                await close()
+            finally:
+                # Hypercorn may be cancelled before it has said so itself, and says it to nobody later: who has gone while an
+                # answer was sent is told by the failure of that, and what sends it is being cancelled.
+                protocol.stream = None
+                closed.set()
+                closed = trio.Event()
 
         protocol._create_stream = beginning  # type: ignore[method-assign]
         protocol._close_stream = closing  # type: ignore[method-assign]

@@ -8,6 +8,9 @@ const LOST = "the server was gone, and another one may be in its place: show the
 
 export class Token {
   static isForgotten = false;
+  static isLost = false; // whether it is forgotten before anything more is asked for
+  static doubted = null; // the token, while it is not known whether the server is still the same
+  static pledge = null; // a question that only the server which was shown the token can answer, and its answer
 
   // It comes behind the # of the address, which no server and no log sees, and does not stay there.
   static takeFromAddress() {
@@ -23,17 +26,47 @@ export class Token {
 
   static set(token) {
     sessionStorage.setItem(KEY, token.trim());
-    Token.isForgotten = false;
+    Token.isForgotten = Token.isLost = false;
+    Token.doubted = Token.pledge = null;
+  }
+
+  // The server has gone, or this page is just loaded again, which looks the same: whoever goes on forgets it.
+  static lose() {
+    Token.isLost = true;
   }
 
   // Whoever listens on the port of a server that has gone is not shown it, nor does a page that he makes find it.
   static forget() {
     sessionStorage.removeItem(KEY);
     Token.isForgotten = true;
+    Token.isLost = false;
+    Token.doubted = Token.pledge = null;
+  }
+
+  // From now on nobody notices if the server goes. The token is kept where no page that is loaded meanwhile finds it.
+  static doubt() {
+    if (Token.isLost) return Token.forget();
+    const token = sessionStorage.getItem(KEY);
+    if (token === null || !Token.pledge) return;
+    sessionStorage.removeItem(KEY);
+    Token.doubted = token;
+  }
+
+  // Before the token is shown again: whether the server is still the one that was shown it.
+  static async settle(signal) {
+    if (Token.isLost) Token.forget();
+    const { doubted, pledge } = Token;
+    if (doubted === null) return;
+    const told = await fetch("same?" + new URLSearchParams({ ask: pledge.ask }), { signal, cache: "no-store" });
+    const isSame = told.ok && (await told.text()) === pledge.answer;
+    if (Token.doubted !== doubted) return; // somebody else has found out, or has given another one
+    if (!isSame) return Token.forget();
+    sessionStorage.setItem(KEY, doubted);
+    Token.doubted = null;
   }
 
   static get headers() {
-    const token = sessionStorage.getItem(KEY);
+    const token = Token.isLost ? null : sessionStorage.getItem(KEY);
     return token ? { Authorization: "Bearer " + token } : {};
   }
 }
@@ -56,6 +89,7 @@ export class Stream {
   async run() {
     for (let wait = 500; !this.isClosed; wait = Math.min(wait * 2, 8000)) {
       try {
+        await Token.settle(this.abort.signal);
         const answer = await fetch(this.url, { headers: Token.headers, signal: this.abort.signal, cache: "no-store" });
         if (!answer.ok) {
           const words = (await answer.text()).trim();
@@ -76,7 +110,7 @@ export class Stream {
   }
 
   lose(words) {
-    Token.forget();
+    Token.lose();
     this.handlers.broken(words);
   }
 

@@ -37,6 +37,14 @@ def test_it_starts_and_shows_and_keys_end_it(bus: Mount) -> None:
             terminal.ends()
 
 
+def test_keys_behind_the_last_one_do_nothing(bus: Mount) -> None:
+    bus.touch("B_one")
+    with Terminal(bus.path) as terminal:
+        terminal.wait_for("B_one")
+        terminal.type(b"q" + b"?j?" * 30)
+        terminal.ends()
+
+
 def test_signals_end_it(bus: Mount) -> None:
     bus.touch("B_one")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -15,7 +15,7 @@ from futebus.host.origins import Origin, origin
 from futebus.view import complaints
 from futebus.view.web.answers import Large, Room
 from futebus.view.web.feeds import Feeds
-from futebus.view.web.pages import MOST_STREAMS, Pages
+from futebus.view.web.pages import MOST_STREAMS, RECENT_SECONDS, Pages
 from futebus.view.web.security import GONE, Gate, rules_for
 from futebus.view.web.server import ORIGIN, PIECE_BYTES, SEND_SECONDS, WHOLE_SECONDS
 from futebus.view.web.stream import ALIVE, RETRY, Push, Stream
@@ -155,6 +155,27 @@ def test_who_comes_at_the_same_time_has_no_more_places() -> None:
         assert Counter(each.status for each in asked) == {200: MOST_STREAMS // 2, 503: MOST_STREAMS // 2 + 8}
 
     trio.run(main)
+
+
+def test_what_was_answered_is_not_kept_for_who_never_comes() -> None:
+    async def main() -> None:
+        feeds = Feeds([])
+        pages = Pages(feeds)
+        app = pages.app()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(feeds.run)
+            for _ in range(2):
+                asked = Asked(app, MINE, "/metrics")
+                asked.reads.set()
+                await asked.run()
+                assert asked.status == 200
+                assert pages._answers
+                await trio.sleep(2 * RECENT_SECONDS)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not pages._answers
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_the_same_error_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

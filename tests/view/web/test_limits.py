@@ -233,6 +233,55 @@ def test_pages_that_do_not_read_are_dropped(bus: Mount, place: Path, start: Star
     served.end()
 
 
+def test_pages_that_go_while_something_is_sent_take_no_place_for_ever(bus: Mount, place: Path, start: Start) -> None:
+    for number in range(500):
+        bus.touch(f"B{number}" + "x" * 200)
+    served = Web(start, place, bus.path)
+    request = b"GET /events HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % served.port
+    with served.stream("/events") as good:
+        good.bus()
+        before = descriptors(served)
+        sleepers = [slow(served, request) for _ in range(3)]
+        for _ in range(3):
+            good.bus()  # more than the kernel keeps: what is sent to the others waits
+        for sleeper in sleepers:
+            sleeper.shutdown(socket.SHUT_WR)
+        good.bus()
+        for sleeper in sleepers:
+            sleeper.close()  # with something unread, so that it is reset
+        until(lambda: good.bus() and descriptors(served) <= before, "their places are free")
+    served.end()
+
+
+def test_who_asks_before_an_answer_and_goes_takes_no_place_for_ever(bus: Mount, place: Path, start: Start) -> None:
+    served = Web(start, place, bus.path)
+    before = descriptors(served)
+    request = b"GET /events HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % served.port
+    for _ in range(3):
+        with served.raw(2 * request) as connection:
+            assert connection.recv(12) == b"HTTP/1.1 200"
+    until(lambda: descriptors(served) <= before, "all are gone")
+    served.end()
+
+
+@pytest.mark.parametrize("error", [trio.BrokenResourceError, trio.BusyResourceError])
+def test_who_cannot_be_sent_to_is_left(error: type[Exception]) -> None:
+    left = []
+
+    class Stream:
+        socket = None
+
+        async def send_all(self, data: bytes) -> None:
+            raise error
+
+    async def main() -> None:
+        with pytest.raises(trio.BrokenResourceError):
+            await _Browser(cast(trio.SocketStream, Stream()), lambda: left.append(True)).send_all(b"x")
+
+    trio.run(main)
+    assert left
+
+
 def test_it_ends_though_a_page_does_not_read(bus: Mount, place: Path, start: Start) -> None:
     for number in range(500):
         bus.touch(f"B{number}" + "x" * 200)

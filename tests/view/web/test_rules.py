@@ -214,6 +214,24 @@ def test_a_token_of_ones_own(bus: Mount, place: Path, start: Start, capsys: pyte
     until(lambda: never.words == f"futebus-web: {file}: No such file or directory\n", "it says so")
 
 
+def test_who_has_shown_the_token_knows_the_server_again(bus: Mount, place: Path, start: Start) -> None:
+    first, other = (Web(start, place, bus.path, "--private") for _ in range(2))
+    with first.stream("/events", first.bearer) as page:
+        name, pledge = page.next_of_all()
+    assert name == "pledge"
+    answers = [served.ask(f"/same?ask={pledge['ask']}").text for served in (first, first, other)]
+    assert [answer == pledge["answer"] for answer in answers] == [True, True, False]
+    with first.stream("/events", first.bearer) as page:
+        assert page.next("pledge") != pledge
+    assert first.ask("/same?ask=%ff%fe%ed%a0%80").status == first.ask("/same").status == 200
+    assert first.ask("/same", {"Sec-Fetch-Site": "cross-site"}).status == 403
+    public = Web(start, place, bus.path)
+    with public.stream("/events", {"Authorization": "Bearer 0123456789abcdef"}) as page:
+        assert page.next_of_all()[0] == "past"
+    for served in (first, other, public):
+        served.end()
+
+
 def test_names_of_hosts() -> None:
     rules = rules_for(80, ["[2001:db8::1]"], ["Name"], "t" * 16, is_private=False)
     assert all(map(rules.knows, ("localhost", "localhost:80", "[::1]", "[2001:DB8::1]", "[2001:db8::1]:80", "name", "name:1")))
