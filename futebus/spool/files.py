@@ -187,6 +187,14 @@ class Directory:
         self.remove(f"{first:020d}.index")
         self.remove(f"{first:020d}.lines")
 
+    def remove_begun(self) -> None:
+        """Removes the files of segments that were begun by a writer that was killed before there was an index."""
+        for name in self.names():
+            stem, _, suffix = name.partition(".")
+            is_begun = suffix == "new" or (suffix == "lines" and not self.has(f"{stem}.index"))
+            if is_begun and stem.isdecimal():
+                self.remove(name)
+
     def sync(self, name: str | None = None) -> None:
         """Has a file on the disk, or which files there are."""
         if name is None:

@@ -253,6 +253,14 @@ class LastSegment:
             self._put(Mark(line, stop, self._now(), self.mark.lost, is_plain), self._marks)
             self._is_note = False
 
+    def cut(self) -> int:
+        """Cuts off a line that is not finished. Returns how many bytes of it there were."""
+        assert self.mapped is not None, "it is closed"
+        size = self.at - self.mark.byte
+        clear(self.mapped, self.mark.byte, size)
+        self.at = self.mark.byte
+        return size
+
     def note_lost(self, count: int, knows_plain: bool) -> None:
         """Notes that so many lines were lost behind those that are here.
 

@@ -1,5 +1,6 @@
 """The drain on real buses: all types of channels, full disks, buses that go and come, lines that are lost and counted."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from futebus.client.inquire import inquire
 from futebus.recorder.channel import BusAway, ChannelError, check_channel, open_channel
-from futebus.recorder.drain import Drain
+from futebus.recorder.drain import READ_LEAST, Drain
 from futebus.spool import Spool, SpoolWriter
 
 from ..helpers.mounts import Mount, Mounting
@@ -232,6 +233,32 @@ def test_a_bus_that_is_killed_is_waited_for(bus: Mount, place: Path, draining: D
     drain.wait_for_lines(200)
     assert lines_of(place / "spool") == numbered(0, 200)
     drain.wait_for("back after")
+
+
+def test_half_a_line_is_not_put_before_the_lines_of_the_next_bus(
+    mounting: Mounting, place: Path, draining: Draining, remounting: Remounting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = mounting("max_message=8M,max_queue_bytes=16M")
+    read_from = SpoolWriter.read_from
+
+    def reading(writer: SpoolWriter, channel: int, room: int | None = None, *, most: int = READ_LEAST) -> int:
+        size = read_from(writer, channel, room, most=READ_LEAST)
+        if size and bus.daemon.poll() is None:
+            bus.daemon.kill()
+            bus.daemon.wait()
+        return size
+
+    monkeypatch.setattr(SpoolWriter, "read_from", reading)
+    drain = draining(bus / "U_x", is_master=True).wait_until_joined()
+    with contextlib.suppress(OSError):  # of the bus that is killed, once it has accepted all
+        (bus / "U_x").write_bytes(b"long" * READ_LEAST + b"\n")
+    drain.wait_for("the bus has gone")
+    again = remounting(bus)
+    again.wait_for_clients(1, "U_x", role="master")
+    (again / "U_x").write_bytes(b"short\n")
+    drain.wait_for_lines(1)
+    assert lines_of(place / "spool") == b"short\n"
+    drain.wait_for(f"{READ_LEAST} bytes were cut off")
 
 
 def test_a_bus_that_ends_is_left_at_once(mounting: Mounting, draining: Draining) -> None:
