@@ -370,8 +370,9 @@ class SpoolWriter:
             age: the same.
             until: lines from this one on are needed, whatever else is said.
         """
-        assert self._last is not None
-        return older.remove(self.path, self._lock, self._last.mark.byte, offset=offset, size=size, age=age, until=until)
+        last = self._last
+        assert last is not None
+        return older.remove(self.path, self._lock, last.first, last.mark.byte, offset=offset, size=size, age=age, until=until)
 
     # ------------------------------------------------------------------------------------------ the end
 

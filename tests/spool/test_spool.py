@@ -8,13 +8,14 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter
+from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter, older
 from futebus.spool.layout import count_lines
 
 from .spools import SMALL, lines_of, numbered, path, small
@@ -252,6 +253,23 @@ def test_a_reader_is_told_when_retention_is_faster(path: Path) -> None:
         with pytest.raises(LinesGone, match=r"line 0 .* has been removed"):
             lines_of(reader, 0, 50)
         assert lines_of(reader) == numbered(reader.begin, 2000)
+
+
+def test_what_is_kept_is_kept_also_if_a_segment_ends_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of its own removes old lines. Its writer may go on to the next segment between any two calls."""
+    with small(path) as writer:
+        writer.append(numbered(0, 80))
+        list_segments = older.segment_firsts
+
+        def ending(*arguments: Any) -> list[int]:
+            monkeypatch.undo()
+            writer.append(numbered(80, 100))
+            assert len(list(path.glob("*.index"))) == 2
+            return list_segments(*arguments)
+
+        monkeypatch.setattr(older, "segment_firsts", ending)
+        assert writer.remove_old(size=4000) == 0
+    assert lines_of(path) == numbered(0, 100)
 
 
 def test_follow_gives_what_comes_later(path: Path) -> None:
