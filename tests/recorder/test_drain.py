@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -217,6 +218,24 @@ def test_a_full_disk_is_waited_for(
     else:
         assert spool.last.lost > 0
         assert lines_of(spool).endswith(lines[-100 * 900 :])
+
+
+def test_a_copy_with_holes_is_not_written_on_a_full_disk(bus: Mount, small_disk: Path, place: Path, draining: Draining) -> None:
+    """Whoever is killed leaves a file that ends with zeros, and cp(1) makes holes of them: no room is reserved there."""
+    with SpoolWriter(place / "killed", "U_x") as writer:
+        writer.append(numbered(0, 1000))
+        subprocess.run(["cp", "-a", "--sparse=always", place / "killed", small_disk / "spool"], check=True)
+    fill(small_disk / "ballast")
+    # In a process of its own: it would be killed by SIGBUS.
+    program = "import sys; from futebus.spool import SpoolWriter; SpoolWriter(sys.argv[1], 'U_x').append(bytes(5000))"
+    done = subprocess.run([sys.executable, "-c", program, small_disk / "spool"], capture_output=True, text=True, check=False)
+    assert done.stderr.endswith(f"No space left on device: '{small_disk / 'spool'}'\n")
+    drain = draining(bus / "U_x", small_disk / "spool", is_master=True).wait_until_joined()
+    drain.wait_for("No space left on device; its writers wait")
+    (bus / "U_x").write_bytes(numbered(1000, 2000))
+    (small_disk / "ballast").unlink()
+    drain.wait_for_lines(2000)
+    assert lines_of(small_disk / "spool") == numbered(0, 2000)
 
 
 # ---------------------------------------------------------------------------------------------- what goes and comes
