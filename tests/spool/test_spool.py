@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter, older
+from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter, layout, older
 from futebus.spool.layout import count_lines
 
 from .spools import SMALL, lines_of, numbered, path, small
@@ -259,7 +259,7 @@ def test_what_is_kept_is_kept_also_if_a_segment_ends_meanwhile(path: Path, monke
     """A thread of its own removes old lines. Its writer may go on to the next segment between any two calls."""
     with small(path) as writer:
         writer.append(numbered(0, 80))
-        list_segments = older.segment_firsts
+        list_segments = layout.segment_firsts
 
         def ending(*arguments: Any) -> list[int]:
             monkeypatch.undo()
@@ -294,6 +294,18 @@ def test_lost_lines_are_told_by_where_they_were(path: Path) -> None:
         writer.append(numbered(10, 20))
         assert [reader.lost_before(offset) for offset in (0, 10, 11, 20)] == [0, 0, 7, 7]
         assert Spool(path).lost_before(20) == 7
+
+
+def test_a_reader_does_not_go_on_in_another_spool(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 10))
+    reader = Spool(path)
+    assert reader.end == 10
+    path.rename(path.with_name("old"))
+    with small(path) as writer:
+        writer.append(numbered(0, 20))
+    with pytest.raises(ForeignSpool, match=f"it is {Spool(path).id}, not {reader.id}"):
+        _ = reader.end
 
 
 # ---------------------------------------------------------------------------------------------- what is on the disk
