@@ -176,6 +176,17 @@ def test_one_writes(path: Path) -> None:
         assert writer.end == 1
 
 
+def test_two_may_make_one_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir = Path.mkdir
+
+    def quicker(directory: Path, mode: int) -> None:
+        mkdir(directory, mode)
+        mkdir(directory, mode)
+
+    monkeypatch.setattr(Path, "mkdir", quicker)
+    small(path).close()
+
+
 def test_a_lock_outlives_its_writers_and_knows_its_spool(path: Path) -> None:
     lock = SpoolLock(path, "B_x")
     for number in range(2):
