@@ -231,13 +231,11 @@ class Holder:
         """Has the channel drained. Returns how that ended: `ENDED` with the channel, or as it was told."""
         assert self._held is not None
         while True:
-            listens, control = os.pipe2(os.O_CLOEXEC)
             started, before = time.monotonic(), self._end_of_spool()
-            child = self._fork()
-            if child is None:
-                os.close(listens)
-                os.close(control)
+            forked = self._fork()
+            if forked is None:
                 return DONE
+            child, listens, control = forked
             if not child:
                 os.close(control)
                 self._publishing.leave()
@@ -265,24 +263,27 @@ class Holder:
             elif self._brief_lives > 1 and not self._wait(pause_after(self._brief_lives)):
                 self._take_name()
 
-    def _fork(self) -> int | None:
+    def _fork(self) -> tuple[int, int, int] | None:
         """Forks as soon as the system can: whatever has killed a drain for its memory may keep the next one from being born.
 
         Returns:
-            As os.fork; None if it is to end, and could not before the deadline.
+            As os.fork, and the two ends of a pipe; None if it is to end, and could not before the deadline.
         """
         channel = self._recording.channel
         pause, longest = RETRY_SECONDS
         has_said = False
         while True:
+            ends: tuple[int, ...] = ()
             try:
-                return os.fork()
+                ends = listens, control = os.pipe2(os.O_CLOEXEC)
+                return os.fork(), listens, control
             except OSError as error:
+                for end in ends:
+                    os.close(end)
                 if not has_said:
                     has_said = True
-                    self._say(
-                        f"{channel}: no process can be started ({error.strerror}); what waits there is not lost; trying again"
-                    )
+                    why = f"no process can be started ({error.strerror})"
+                    self._say(f"{channel}: {why}; what waits there is not lost; trying again")
             if self._ending is None:
                 self._wait(pause)
             else:

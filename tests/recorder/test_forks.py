@@ -14,6 +14,7 @@ from ..helpers.published import lines_in, messages, wait_for_line
 from ..helpers.recorders import Recording, Remounting, kill
 from ..helpers.waiting import until
 from ..spool.spools import lines_of, numbered
+from .unforking import CALLS
 
 FORKING = [sys.executable, "-m", "tests.recorder.forking"]
 
@@ -58,7 +59,7 @@ def test_who_waits_for_a_bus_says_nothing_in_its_thread(
 
 @pytest.fixture
 def obstacle(place: Path) -> Path:
-    """As long as this file is there, the system has no room for another process."""
+    """As long as this file has the name of a call in it, the system has no room for that."""
     return place / "obstacle"
 
 
@@ -67,13 +68,14 @@ def unforking(obstacle: Path) -> list[str]:
     return [sys.executable, "-m", "tests.recorder.unforking", str(obstacle)]
 
 
+@pytest.mark.parametrize("call", CALLS)
 def test_nothing_is_lost_while_no_drain_can_be_started(
-    bus: Mount, recording: Recording, obstacle: Path, unforking: list[str]
+    bus: Mount, recording: Recording, obstacle: Path, unforking: list[str], call: str
 ) -> None:
     recorder = recording(bus / "U_x", command=unforking)
     (bus / "U_x").write_bytes(numbered(0, 10))
     until(lambda: Spool(recorder.spool).end == 10, "lines come")
-    obstacle.touch()
+    obstacle.write_text(call)
     kill(recorder.drain())
     recorder.wait_for("no process can be started (Resource temporarily unavailable); what waits there is not lost")
     (bus / "U_x").write_bytes(numbered(10, 20))
@@ -87,7 +89,7 @@ def test_one_that_is_ended_while_no_drain_can_be_started(
     bus: Mount, recording: Recording, obstacle: Path, unforking: list[str]
 ) -> None:
     recorder = recording(bus / "U_x", command=unforking)
-    obstacle.touch()
+    obstacle.write_text("fork")
     kill(recorder.drain())
     recorder.wait_for("no process can be started")
     (bus / "U_x").write_bytes(numbered(0, 10))
@@ -102,7 +104,7 @@ def test_lines_are_recorded_while_no_publisher_can_be_started(
     recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines", command=unforking)
     (bus / "U_x").write_bytes(numbered(0, 10))
     wait_for_line(keeping.url, "lines", 10)
-    obstacle.touch()
+    obstacle.write_text("fork")
     kill(recorder.publisher())
     recorder.wait_for("the publisher cannot be started (Resource temporarily unavailable), which loses nothing")
     (bus / "U_x").write_bytes(numbered(10, 20))
