@@ -44,8 +44,8 @@ class Spool:
         self.path = Path(path)
         identity = read_identity(self.path)
         self.id, self.channel = identity.id, identity.channel
-        self._identity_file = self._look()
-        """Which file it was that said so."""
+        self._identity_file: tuple[int, int, int] | None = None
+        """Which file has said so, as it was found before it was read."""
         self._last: Segment | None = None
         self._firsts: list[int] = []
         """Where its segments were last found to begin. There may be thousands, and they are asked for with each piece."""
