@@ -30,7 +30,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
-from ..spool import Spool
+from ..spool import LinesDamaged, LinesGone, Spool
 from .storage import ArchiveError, Storage
 
 FORMAT = 1
@@ -220,9 +220,12 @@ class Archive:
         positions = dict(self.state.positions)
         total = 0
         for name, count, first, last in rows:
-            if count != last - first + 1:
+            spool = Spool(self._spool_of(name))
+            missing = last - first + 1 - count
+            # Damaged lines are left out, and that was told. No others are, or the archive would never have them.
+            if missing and missing != _damaged(spool, first, last + 1):
                 raise ArchiveError(f"{name}: from line {first} to line {last} there should be {last - first + 1}, not {count}")
-            positions[name] = Position(Spool(self._spool_of(name)).id, last + 1)
+            positions[name] = Position(spool.id, last + 1)
             total += count
         return total, positions
 
@@ -234,7 +237,8 @@ class Archive:
             hour = name.removeprefix(f"{staging}/").rpartition("/")[0]
             moves.append((name, f"{hour}/{self.state.archive}-{sequence:012d}-{number:05d}.parquet"))
         self.storage.sync(files)
-        self.storage.sync({name.rpartition("/")[0] for name in files})
+        # The way to them as well: once the state names a file, one that is not there is taken for one that was moved.
+        self.storage.sync({above for name in files for above in _parents(name)})
         with self.lock:
             old = self.state
             hours = list(dict.fromkeys([*old.hours, *(target.rpartition("/")[0] for _, target in moves)]))
@@ -259,6 +263,29 @@ class Archive:
         """An hour need not be compacted. It is written down with the next state."""
         with self.lock:
             self.state = replace(self.state, hours=[other for other in self.state.hours if other != hour])
+
+
+def _damaged(spool: Spool, begin: int, end: int) -> int:
+    """How many of these lines cannot be had any more.
+
+    Raises:
+        LinesGone: retention has removed some meanwhile, and nobody can tell.
+    """
+    total = 0
+
+    def note(damage: LinesDamaged) -> None:
+        nonlocal total
+        total += damage.stop - damage.first
+
+    try:
+        for piece in spool.pieces(begin, end, on_damage=note):
+            for _ in piece.sound(note):
+                pass
+    except LinesGone:
+        if begin < spool.begin:
+            raise  # they are asked for again, and then begin behind those
+        return 0
+    return total
 
 
 def _parents(directory: str) -> list[str]:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..host.durable import sync
 from .archive import HIDDEN
 from .order import Order
 from .storage import ArchiveError
@@ -47,14 +48,19 @@ def guarded(order: Order) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(lock: Path, root: str) -> Iterator[None]:
-    with lock.open("w") as file:
+    # Of a pipe in its place nobody would ever answer, and what a link leads to is not ours.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(lock, flags, 0o666)
+    try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.fstat(file.fileno()).st_nlink:
+            if not os.fstat(file).st_nlink:
                 raise BlockingIOError  # who had it could not begin, and has just removed it
         except BlockingIOError:
             raise ArchiveError(f"{root} is being written by another futebus-archive") from None
         yield
+    finally:
+        os.close(file)
 
 
 def _make(directory: Path) -> bool:
@@ -72,6 +78,10 @@ def _make(directory: Path) -> bool:
         directory.mkdir(exist_ok=True)
     except FileNotFoundError:
         raise ArchiveError(f"{directory.parent} does not exist") from None
+    if is_new:
+        # Or else a loss of power could take it with all that is on the disk. Who may not read the one above can do no more.
+        with contextlib.suppress(PermissionError):
+            sync(directory.parent)
     return is_new
 
 

@@ -134,6 +134,9 @@ class Drain:
                     break
             finally:
                 os.close(descriptor)
+            # What comes next is from another bus, or another channel of that name, and does not go on where this one ended.
+            if size := self.spool.cut():
+                self._say(f"{self.spool.path}: {size} bytes were cut off, of a line whose end never came")
             left = time.monotonic()
         return True
 

@@ -16,6 +16,7 @@ import traceback
 import zlib
 from collections.abc import Callable
 
+from ..client.channel import RETRY_SECONDS
 from ..client.inquire import inquire
 from ..core.text import counted
 from ..host.mounted import ANSWER_SECONDS, NoBus, find_bus
@@ -230,9 +231,11 @@ class Holder:
         """Has the channel drained. Returns how that ended: `ENDED` with the channel, or as it was told."""
         assert self._held is not None
         while True:
-            listens, control = os.pipe2(os.O_CLOEXEC)
             started, before = time.monotonic(), self._end_of_spool()
-            child = os.fork()
+            forked = self._fork()
+            if forked is None:
+                return DONE
+            child, listens, control = forked
             if not child:
                 os.close(control)
                 self._publishing.leave()
@@ -259,6 +262,37 @@ class Holder:
                 time.sleep(PAUSE_SECONDS[0])
             elif self._brief_lives > 1 and not self._wait(pause_after(self._brief_lives)):
                 self._take_name()
+
+    def _fork(self) -> tuple[int, int, int] | None:
+        """Forks as soon as the system can: whatever has killed a drain for its memory may keep the next one from being born.
+
+        Returns:
+            As os.fork, and the two ends of a pipe; None if it is to end, and could not before the deadline.
+        """
+        channel = self._recording.channel
+        pause, longest = RETRY_SECONDS
+        has_said = False
+        while True:
+            ends: tuple[int, ...] = ()
+            try:
+                ends = listens, control = os.pipe2(os.O_CLOEXEC)
+                return os.fork(), listens, control
+            except OSError as error:
+                for end in ends:
+                    os.close(end)
+                if not has_said:
+                    has_said = True
+                    why = f"no process can be started ({error.strerror})"
+                    self._say(f"{channel}: {why}; what waits there is not lost; trying again")
+            if self._ending is None:
+                self._wait(pause)
+            else:
+                if self._deadline is None:
+                    self._deadline = time.monotonic() + END_SECONDS
+                if self._signal(self._signals, pause) or time.monotonic() > self._deadline:
+                    self._say(f"{channel}: ended before everything that was queued was taken")
+                    return None
+            pause = min(pause * 1.5, longest)
 
     def _end_of_spool(self) -> int:
         try:

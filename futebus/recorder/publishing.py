@@ -44,6 +44,8 @@ class Publishing:
         self._brief_lives = 0
         self._due = 0.0
         """When the next one is to be started."""
+        self._is_missing = False
+        """Whether it is said that it cannot be started."""
         self._is_over = recording.to is None
 
     def begin(self) -> bool:
@@ -82,8 +84,7 @@ class Publishing:
         left = self._due - time.monotonic()
         if left > 0:
             return left
-        self._start(-1)
-        return None
+        return None if self._start_again() else self._due - time.monotonic()
 
     def _plan(self, outcome: int) -> None:
         now = time.monotonic()
@@ -94,11 +95,34 @@ class Publishing:
         if outcome != REFUSED:  # who was refused has said so
             self._say(f"the publisher {how(outcome)}, which loses nothing; the next one goes on")
 
+    def _start_again(self) -> bool:
+        """Starts the next one. Returns False if the system cannot now; lines are recorded without it."""
+        try:
+            self._start(-1)
+        except OSError as error:
+            self._brief_lives += 1
+            self._due = time.monotonic() + pause_after(self._brief_lives)
+            if not self._is_missing:
+                self._is_missing = True
+                self._say(f"the publisher cannot be started ({error.strerror}), which loses nothing; trying again")
+            return False
+        self._is_missing = False
+        return True
+
     def _start(self, tells: int) -> None:
-        """Starts it. `tells`: where it says at first whether it has reached the stream; -1: nobody wants to know."""
+        """Starts it. `tells`: where it says at first whether it has reached the stream; -1: nobody wants to know.
+
+        Raises:
+            OSError: the system has no room for it.
+        """
         listens, self._control = os.pipe2(os.O_CLOEXEC)
         self._started = time.monotonic()
-        self._pid = os.fork()
+        try:
+            self._pid = os.fork()
+        except OSError:
+            os.close(listens)
+            self._forget()
+            raise
         if not self._pid:
             self._be(listens, tells)
         os.close(listens)
@@ -144,8 +168,8 @@ class Publishing:
         """
         if self._is_over:
             return
-        if self.look() is not None:
-            self._start(-1)  # one that is due later says what is left
+        if self.look() is not None and not self._start_again():  # one that is due later says what is left
+            return
         from .publisher import FINISH
 
         self._is_over = True

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..core.text import counted, printable
 from ..core.text import size as readable_size
-from ..spool import LinesGone, Spool
-from ..spool.layout import Segment, segment_firsts
+from ..spool import LinesGone, Mark, Spool
+from ..spool.layout import Segment, last_mark, segment_firsts
 from .target import Note, read_note
 
 BLOCK_BYTES = 128 << 10
@@ -125,14 +125,11 @@ def summary(path: Path) -> str:
     """
     spool = Spool(path)
     last = spool.last
-    segments = []
-    for first in segment_firsts(path):
-        with contextlib.suppress(LinesGone):  # retention is at work
-            segments.append(Segment(path, first))
-    segments = [segment for segment in segments if len(segment)]
-    begin = segments[0].first if segments else last.line
-    first_time = next((segment[1].time for segment in segments if segment[-1].byte), None)
-    lines = sum(segment[-1].byte for segment in segments)
+    # Of each segment, the last mark only: there may be thousands of segments, with thousands of marks.
+    segments = {first: mark for first in segment_firsts(path) if (mark := last_mark(path, first))}
+    begin = min(segments, default=last.line)
+    first_time = _first_time(path, segments)
+    lines = sum(mark.byte for mark in segments.values())
     disk = sum(_disk_use(file) for file in path.iterdir())
     rows = {
         "channel": printable(spool.channel),
@@ -147,6 +144,15 @@ def summary(path: Path) -> str:
     if note := read_note(path):
         rows |= _published(spool, note)
     return "".join(f"{name:<10}{value}\n" for name, value in rows.items())
+
+
+def _first_time(path: Path, segments: dict[int, Mark]) -> int | None:
+    """When the first line was taken that is there; None if none is."""
+    for first, last in segments.items():
+        with contextlib.suppress(LinesGone):  # retention is at work
+            if last.byte and len(segment := Segment(path, first)) > 1:
+                return segment[1].time
+    return None
 
 
 def _published(spool: Spool, note: Note) -> dict[str, str]:

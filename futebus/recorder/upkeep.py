@@ -26,12 +26,11 @@ class Upkeep:
 
     def __init__(self, spool: SpoolWriter, recording: Recording, say: Say) -> None:
         self._spool, self._recording, self._say = spool, recording, say
-        self._end = spool.end
-        self._first = -1
+        # What the drain before has taken may not be on the disk yet: it is as new.
+        self._end = self._first = -1
         self._looked = 0.0
         self._is_stopping = threading.Event()
         self._has_lines = threading.Event()
-        # What the drain before has taken may not be on the disk yet.
         self._has_lines.set()
         self._must_retain = False
         self._failure: BaseException | None = None

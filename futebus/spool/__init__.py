@@ -27,7 +27,8 @@ have no mark yet, by their newlines. A line counts for readers once it is before
 from .files import OWN_MODE
 from .layout import ForeignSpool, LinesDamaged, LinesGone, Mark, NotASpool, SpoolError, SpoolInUse, open_to_read
 from .lock import SpoolLock
-from .reader import OnDamage, Piece, Spool
+from .piece import OnDamage, Piece
+from .reader import Spool
 from .writer import SpoolWriter
 
 __all__ = [

@@ -69,11 +69,12 @@ class Directory:
             try:
                 return os.open(self.path, flags)
             except FileNotFoundError:
-                self.path.mkdir(OWN_MODE)
+                with contextlib.suppress(FileExistsError):  # somebody else has just made it
+                    self.path.mkdir(OWN_MODE)
             descriptor = os.open(self.path, flags)
         except FileNotFoundError:
             raise NotASpool(f"{self.path.parent} does not exist") from None
-        except (FileExistsError, NotADirectoryError):
+        except NotADirectoryError:
             if self.path.is_symlink():
                 raise NotASpool(f"{self.path} is a symbolic link, and no directory") from None
             raise NotASpool(f"{self.path} is no directory") from None
@@ -81,6 +82,9 @@ class Directory:
             # Who owns the directory above may have put another one in its place; that keeps its mode.
             if self._is_ours(os.fstat(descriptor)) and not names_in(descriptor):
                 os.fchmod(descriptor, mode)
+            # Or else a loss of power could take the spool with all that is on the disk. Who may not read it can do no more.
+            with contextlib.suppress(PermissionError):
+                sync(self.path.parent)
         except BaseException:
             os.close(descriptor)
             raise
@@ -186,6 +190,14 @@ class Directory:
         """Removes a segment. Without an index, lines are none."""
         self.remove(f"{first:020d}.index")
         self.remove(f"{first:020d}.lines")
+
+    def remove_begun(self) -> None:
+        """Removes the files of segments that were begun by a writer that was killed before there was an index."""
+        for name in self.names():
+            stem, _, suffix = name.partition(".")
+            is_begun = suffix == "new" or (suffix == "lines" and not self.has(f"{stem}.index"))
+            if is_begun and stem.isdecimal():
+                self.remove(name)
 
     def sync(self, name: str | None = None) -> None:
         """Has a file on the disk, or which files there are."""

@@ -14,7 +14,7 @@ from typing import Self
 from ..core.lines import nul
 from .files import Directory
 from .layout import MARK, MARKS, Mark, Segment, count_lines
-from .repair import HOLE_BYTES, clear, clear_behind_hole, used, with_lines
+from .repair import HOLE_BYTES, STEP_BYTES, clear, clear_behind_hole, used, with_lines
 from .warming import AHEAD_BYTES, Warmer
 
 
@@ -124,13 +124,7 @@ class LastSegment:
         try:
             lines = directory.open(segment.path.name)
             index = directory.open(segment.path.with_suffix(".index").name)
-            size = os.fstat(lines).st_size
-            with contextlib.suppress(OSError):
-                # A segment that was closed is as long as its lines. It goes on, if the disk has room; otherwise the next begins.
-                # Marks come first: where lines have room, so must their marks.
-                os.posix_fallocate(index, 0, MARKS * MARK.size)
-                os.posix_fallocate(lines, 0, max(size, least))
-            size = os.fstat(lines).st_size
+            size = _take_room(lines, index, least)
             if not size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(segment.path))
             mapped = mmap.mmap(lines, size)
@@ -253,6 +247,14 @@ class LastSegment:
             self._put(Mark(line, stop, self._now(), self.mark.lost, is_plain), self._marks)
             self._is_note = False
 
+    def cut(self) -> int:
+        """Cuts off a line that is not finished. Returns how many bytes of it there were."""
+        assert self.mapped is not None, "it is closed"
+        size = self.at - self.mark.byte
+        clear(self.mapped, self.mark.byte, size)
+        self.at = self.mark.byte
+        return size
+
     def note_lost(self, count: int, knows_plain: bool) -> None:
         """Notes that so many lines were lost behind those that are here.
 
@@ -315,6 +317,47 @@ class LastSegment:
             if descriptor >= 0:
                 with contextlib.suppress(OSError):  # it is closed all the same
                     os.close(descriptor)
+
+
+def _take_room(lines: int, index: int, least: int) -> int:
+    """Has the disk space of a segment that was left, and more if the disk has it: otherwise the next segment begins sooner.
+
+    Args:
+        lines: the file of lines. If it was closed, it is as long as they are.
+        index: that of marks.
+        least: how long it should be.
+
+    Returns:
+        How long it is.
+
+    Raises:
+        OSError: there is no room even for what is in it.
+    """
+    size = os.fstat(lines).st_size
+    try:
+        # Marks come first: where lines have room, so must their marks.
+        os.posix_fallocate(index, 0, MARKS * MARK.size)
+        if size:
+            os.posix_fallocate(lines, 0, size)
+    except OSError:
+        # A copy has holes where there were zeros. To store into one that the disk has no place for is deadly, and what is read
+        # into one is lost. Without them there is no room, and the next segment begins.
+        size = _used(lines, size)
+        os.ftruncate(lines, size)
+        if size:
+            os.posix_fallocate(lines, 0, size)
+        return size
+    with contextlib.suppress(OSError):
+        os.posix_fallocate(lines, 0, max(size, least))
+    return os.fstat(lines).st_size
+
+
+def _used(file: int, size: int) -> int:
+    """How much of a file is in use: zeros follow to the end."""
+    for start in reversed(range(0, size, STEP_BYTES)):
+        if found := os.pread(file, STEP_BYTES, start).rstrip(b"\0"):
+            return start + len(found)
+    return 0
 
 
 def _close(*descriptors: int) -> None:

@@ -128,9 +128,9 @@ def read_identity(directory: Path, dir_fd: int | None = None) -> Identity:
         number = int(given["format"])
         known = {name: given[name] for name in Identity._fields[3:] if name in given}
         identity = Identity(number, str(given["id"]), str(given["channel"]), **known)
-        if not (isinstance(identity.least, int) and isinstance(identity.lost, int)):
+        if not all(isinstance(count, int) and 0 <= count < PLAIN for count in (identity.least, identity.lost)):
             raise TypeError
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # it may be anybody's, and anything
+    except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):  # it may be anybody's, and anything
         raise NotASpool(f"{file} is damaged") from None
     if not 1 <= number <= FORMAT:
         raise NotASpool(f"{directory} is a spool of another format than {FORMAT}")
@@ -325,7 +325,8 @@ def read_bytes(path: Path, start: int, stop: int) -> bytes:
     except FileNotFoundError:
         raise LinesGone(f"{path} has been removed") from None
     try:
-        data = os.pread(descriptor, stop - start, start)
+        stop = min(stop, os.fstat(descriptor).st_size)  # a damaged mark may tell of any number of bytes
+        data = os.pread(descriptor, max(stop - start, 0), start)
         while len(data) < stop - start and (more := os.pread(descriptor, stop - start - len(data), start + len(data))):
             data += more  # one call gives 2 GiB at most, and less when a signal comes
         return data

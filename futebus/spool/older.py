@@ -62,14 +62,23 @@ def _last_mark(path: Path, directory: Directory, first: int, *, is_near: bool) -
 
 
 def remove(
-    path: Path, lock: SpoolLock, kept: int, *, offset: int | None, size: int | None, age: float | None, until: int | None = None
+    path: Path,
+    lock: SpoolLock,
+    newest: int,
+    kept: int,
+    *,
+    offset: int | None,
+    size: int | None,
+    age: float | None,
+    until: int | None = None,
 ) -> int:
     """Removes old segments, as `SpoolWriter.remove_old` says.
 
     Args:
         path: the spool.
         lock: the right to write it.
-        kept: how many bytes of lines are in the last segment.
+        newest: where the last segment begins. If others are begun meanwhile, this is not for them to decide.
+        kept: how many bytes of lines are in it.
         offset: lines before it are no longer needed.
         size: how many bytes of lines to keep at least.
         age: how old lines may get, in seconds.
@@ -83,7 +92,7 @@ def remove(
     """
     directory = lock.directory
     oldest = time.time_ns() - int((age or 0) * 1e9)
-    firsts = segment_firsts(path, directory.descriptor)
+    firsts = [first for first in segment_firsts(path, directory.descriptor) if first <= newest]
     gone = 0
     for first, following in reversed(list(itertools.pairwise(firsts))):
         last = last_mark(path, first, directory.descriptor)

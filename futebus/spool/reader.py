@@ -4,13 +4,13 @@ import bisect
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..core.framing import length_of
 from ..host.durable import sync
 from .layout import (
+    IDENTITY,
     READ_BYTES,
     SEGMENT_BYTES,
     ForeignSpool,
@@ -26,121 +26,7 @@ from .layout import (
     read_identity,
     segment_firsts,
 )
-
-CHECK_BYTES = 1 << 20
-"""How much of a piece is looked at in one go."""
-
-OnDamage = Callable[[LinesDamaged], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Lines that lie one behind the other in one segment."""
-
-    segment: str
-    """The path of the segment's lines."""
-    first: int
-    """The offset of the first line."""
-    lines: int
-    start: int
-    """The byte where it begins."""
-    stop: int
-    """The byte behind it."""
-    times: tuple[tuple[int, int], ...]
-    """For each append that it holds lines of: how many, and the time in nanoseconds since the epoch."""
-
-    def read(self) -> bytes:
-        """Its lines, each with its newline.
-
-        Raises:
-            LinesDamaged: some of them are not what they were.
-            LinesGone: retention was faster.
-        """
-        data = self._bytes(self.start, self.stop)
-        if b"\0" in data or not is_whole(data, self.lines, False) or len(data) != self.stop - self.start:
-            self.check()
-        return data
-
-    def check(self) -> None:
-        """Looks whether every line is what it was. It costs what reading them does.
-
-        Raises:
-            LinesDamaged: it is not so.
-            LinesGone: retention was faster.
-        """
-        for part in self.parts():
-            if isinstance(part, LinesDamaged):
-                raise part
-
-    def sound(self, on_damage: OnDamage) -> Iterator["Piece"]:
-        """What of it is as it was; the rest is told.
-
-        Raises:
-            LinesGone: retention was faster.
-        """
-        if self._looks_sound():
-            yield self
-            return
-        for part in self.parts():
-            if isinstance(part, LinesDamaged):
-                on_damage(part)
-            else:
-                yield part
-
-    def _looks_sound(self) -> bool:
-        lines, data = 0, b""
-        for at in range(self.start, self.stop, CHECK_BYTES):
-            stop = min(at + CHECK_BYTES, self.stop)
-            data = self._bytes(at, stop)
-            if b"\0" in data or len(data) != stop - at:
-                return False
-            lines += count_lines(data)
-        return lines == self.lines and data[-1:] in (b"\n", b"")
-
-    def parts(self) -> Iterator["Piece | LinesDamaged"]:
-        """What of it is as it was, and what is not, in order. Each append is sound, or it is not.
-
-        Raises:
-            LinesGone: retention was faster.
-        """
-        path = Path(self.segment)
-        segment = Segment(path.parent, int(path.stem))
-        end = self.first + self.lines
-        at, begin = self.first, self.start
-        times: list[tuple[int, int]] = []
-
-        def so_far() -> Piece:
-            lines = sum(count for count, _ in times)
-            return replace(self, first=at, lines=lines, start=begin, stop=behind, times=tuple(times))
-
-        behind = begin
-        for number in range(1, len(segment)):
-            before, mark = segment[number - 1], segment[number]
-            first, stop = max(before.line, self.first), min(mark.line, end)
-            if first >= stop:
-                continue
-            data = self._bytes(before.byte, mark.byte)
-            if is_whole(data, mark.line - before.line, mark.is_plain) and len(data) == mark.byte - before.byte:
-                times.append((stop - first, mark.time))
-                behind = min(mark.byte, self.stop)
-                continue
-            if times:
-                yield so_far()
-            yield LinesDamaged(path, first, stop)
-            at, begin = stop, mark.byte
-            times.clear()
-        if times:
-            yield so_far()
-        at += sum(count for count, _ in times)
-        if at < end:
-            yield LinesDamaged(path, at, end)
-
-    def _bytes(self, start: int, stop: int) -> bytes:
-        try:
-            return read_bytes(Path(self.segment), start, stop)
-        except LinesGone:
-            directory = Path(self.segment).parent
-            raise LinesGone(f"lines {self.first} to {self.first + self.lines} of {directory} have been removed") from None
+from .piece import OnDamage, Piece
 
 
 class Spool:
@@ -158,9 +44,25 @@ class Spool:
         self.path = Path(path)
         identity = read_identity(self.path)
         self.id, self.channel = identity.id, identity.channel
+        self._identity_file: tuple[int, int, int] | None = None
+        """Which file has said so, as it was found before it was read."""
         self._last: Segment | None = None
+        self._firsts: list[int] = []
+        """Where its segments were last found to begin. There may be thousands, and they are asked for with each piece."""
         self._synced = -1
         """The newest segment that is known to be in the directory also after a loss of power."""
+
+    def _look(self) -> tuple[int, int, int]:
+        status = (self.path / IDENTITY).stat()
+        return status.st_dev, status.st_ino, status.st_mtime_ns
+
+    def _check_identity(self) -> None:
+        """Sees that no other spool is there by now: lines of two would be taken for those of one."""
+        with contextlib.suppress(FileNotFoundError):  # what else is missing is told by who needs it
+            if (now := self._look()) != self._identity_file:
+                if (other := read_identity(self.path).id) != self.id:
+                    raise self._foreign(other, self.id)
+                self._identity_file = now
 
     def _segment(self, first: int) -> Segment:
         if self._last is not None and self._last.first == first:
@@ -169,7 +71,13 @@ class Spool:
 
     @property
     def last(self) -> Mark:
-        """The mark behind the last line: how far the spool goes, when it was last added to, what was lost."""
+        """The mark behind the last line: how far the spool goes, when it was last added to, what was lost.
+
+        Raises:
+            ForeignSpool: another one has taken its place.
+            NotASpool: there is none any more.
+        """
+        self._check_identity()
         last = self._last
         if last is not None:
             try:
@@ -207,9 +115,12 @@ class Spool:
             LinesGone: it lies behind the end.
         """
         if spool_id != self.id:
-            raise ForeignSpool(f"{self.path} is not the spool that these offsets belong to (it is {self.id}, not {spool_id})")
+            raise self._foreign(self.id, spool_id)
         if offset > self.end:
             raise LinesGone(f"{self.path} ends at line {self.end}, before line {offset}: lines that it had are missing")
+
+    def _foreign(self, found: str, wanted: str) -> ForeignSpool:
+        return ForeignSpool(f"{self.path} is not the spool that these offsets belong to (it is {found}, not {wanted})")
 
     def offset_at(self, moment: int) -> int:
         """The offset of the first line that was taken at `moment` (nanoseconds since the epoch) or later."""
@@ -217,6 +128,10 @@ class Spool:
         end = self.end  # has the marks of the last segment read anew
         for first in segment_firsts(self.path):
             try:
+                last = last_mark(self.path, first)  # a short read, where a segment has thousands of marks
+                if last is None or last.time < moment:
+                    offset = last.line if last else offset
+                    continue
                 segment = self._segment(first)
             except LinesGone:
                 continue
@@ -278,13 +193,21 @@ class Spool:
 
     def _locate(self, offset: int) -> tuple[Segment, int, int]:
         """The segment that holds the line of that offset, the number of its append's mark, and the byte where the line begins."""
-        firsts = segment_firsts(self.path)
+        firsts = self._firsts
+        if not (firsts and firsts[0] <= offset < firsts[-1]):
+            firsts = self._firsts = segment_firsts(self.path)
         if not firsts or offset < firsts[0]:
             raise LinesGone(
                 f"line {offset} of {self.path} has been removed; the first that is there is {firsts[0] if firsts else 0}"
             )
         place = bisect.bisect_right(firsts, offset) - 1
-        segment = self._segment(firsts[place])
+        try:
+            segment = self._segment(firsts[place])
+        except LinesGone:
+            if (now := segment_firsts(self.path)) == firsts:
+                raise
+            self._firsts = now
+            return self._locate(offset)
         if not len(segment) or segment[-1].line <= offset:
             segment.refresh()
         end = segment[-1].line if len(segment) else segment.first

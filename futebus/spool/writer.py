@@ -103,12 +103,7 @@ class SpoolWriter:
     def _open_last(self, is_continued: bool) -> None:
         identity = self._lock.read_again()
         self.damage = []
-        for name in self._directory.names():
-            stem, _, suffix = name.partition(".")
-            # Begun, and the writer was killed before there was an index.
-            is_begun = suffix == "new" or (suffix == "lines" and not self._directory.has(f"{stem}.index"))
-            if is_begun and stem.isdecimal():
-                self._directory.remove(name)
+        self._directory.remove_begun()
         firsts = segment_firsts(self.path, self._directory.descriptor)
         while firsts and firsts[0] < identity.least:
             # It was about to be removed. After a loss of power it may be there again.
@@ -291,6 +286,14 @@ class SpoolWriter:
         last.note_lost(count, self._knows_plain)
         self._is_sound = True
 
+    def cut(self) -> int:
+        """Cuts off a line that is not finished: its end will never come. Returns how many bytes of it there were."""
+        last = self._ready()
+        self._is_sound = False
+        size = last.cut()
+        self._is_sound = True
+        return size
+
     def sync(self) -> None:
         """Has everything on the disk before it returns, so that a loss of power takes nothing of it.
 
@@ -367,8 +370,9 @@ class SpoolWriter:
             age: the same.
             until: lines from this one on are needed, whatever else is said.
         """
-        assert self._last is not None
-        return older.remove(self.path, self._lock, self._last.mark.byte, offset=offset, size=size, age=age, until=until)
+        last = self._last
+        assert last is not None
+        return older.remove(self.path, self._lock, last.first, last.mark.byte, offset=offset, size=size, age=age, until=until)
 
     # ------------------------------------------------------------------------------------------ the end
 

@@ -3,18 +3,19 @@
 import random
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from futebus.archive.archive import SETTINGS, Archive
+from futebus.archive.archive import SETTINGS, Archive, State
 from futebus.archive.compaction import GRACE, Compaction
 from futebus.archive.storage import ArchiveError, Storage
 from futebus.spool import SpoolWriter
 
+from ..spool.spools import last_file, numbered
 from .archives import SCHEMA, Line, files, lines, read, table
 
 HOUR = "channel=B_log/date=2026-11-21/hour=10"
@@ -167,6 +168,50 @@ def test_a_batch_with_a_gap_is_refused(session: SparkSession, root: Path, spools
     with pytest.raises(ArchiveError, match="B_log: from line 0 to line 7 there should be 8, not 7"):
         opened(session, root, spools).add(batch(session, gap))
     assert not files(root)
+
+
+def test_a_batch_without_the_lines_that_are_damaged_is_archived(session: SparkSession, root: Path, spools: Path) -> None:
+    """A loss of power has taken them. The source has left them out and said so; nobody will ever have them."""
+    with SpoolWriter(spools / "B_log", "B_log") as writer:
+        for begin in range(0, 40, 10):
+            writer.append(numbered(begin, begin + 10))
+    with last_file(spools / "B_log", ".lines").open("r+b") as file:
+        file.seek(1400)
+        file.write(bytes(512))
+    left = [*lines("B_log", range(10), "2026-11-21T10:00:00"), *lines("B_log", range(20, 40), "2026-11-21T10:00:00")]
+    archive = opened(session, root, spools)
+    with pytest.raises(ArchiveError, match="from line 0 to line 39 there should be 40, not 29"):
+        archive.add(batch(session, left[:-2], left[-1:]))
+    assert archive.add(batch(session, left)) == 30
+    assert read(root) == left
+    assert archive.state.positions["B_log"].line == 40
+
+
+def test_the_way_to_a_file_is_on_the_disk_before_the_state_names_it(
+    session: SparkSession, root: Path, spools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not there after a loss of power would be taken for what has its place already."""
+    synced: set[str] = set()
+    sync, write = Storage.sync, Storage.write
+
+    def syncing(storage: Storage, names: Iterable[str]) -> None:
+        names = [*names]
+        synced.update(names)
+        sync(storage, names)
+
+    def writing(storage: Storage, name: str, text: str) -> None:
+        for source, _ in State.from_json(text).moves:
+            parts = source.split("/")
+            assert synced >= {"/".join(parts[:depth]) for depth in range(len(parts) + 1)}
+            seen.append(source)
+        write(storage, name, text)
+
+    seen: list[str] = []
+    archive = opened(session, root, spools)
+    monkeypatch.setattr(Storage, "sync", syncing)
+    monkeypatch.setattr(Storage, "write", writing)
+    archive.add(batch(session, lines("B_log", range(5), "2026-11-21T10:59:59")))
+    assert seen
 
 
 def test_a_damaged_state_is_not_taken_for_none(session: SparkSession, root: Path, spools: Path) -> None:

@@ -1,7 +1,9 @@
 """The drain on real buses: all types of channels, full disks, buses that go and come, lines that are lost and counted."""
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from futebus.client.inquire import inquire
 from futebus.recorder.channel import BusAway, ChannelError, check_channel, open_channel
-from futebus.recorder.drain import Drain
+from futebus.recorder.drain import READ_LEAST, Drain
 from futebus.spool import Spool, SpoolWriter
 
 from ..helpers.mounts import Mount, Mounting
@@ -218,6 +220,24 @@ def test_a_full_disk_is_waited_for(
         assert lines_of(spool).endswith(lines[-100 * 900 :])
 
 
+def test_a_copy_with_holes_is_not_written_on_a_full_disk(bus: Mount, small_disk: Path, place: Path, draining: Draining) -> None:
+    """Whoever is killed leaves a file that ends with zeros, and cp(1) makes holes of them: no room is reserved there."""
+    with SpoolWriter(place / "killed", "U_x") as writer:
+        writer.append(numbered(0, 1000))
+        subprocess.run(["cp", "-a", "--sparse=always", place / "killed", small_disk / "spool"], check=True)
+    fill(small_disk / "ballast")
+    # In a process of its own: it would be killed by SIGBUS.
+    program = "import sys; from futebus.spool import SpoolWriter; SpoolWriter(sys.argv[1], 'U_x').append(bytes(5000))"
+    done = subprocess.run([sys.executable, "-c", program, small_disk / "spool"], capture_output=True, text=True, check=False)
+    assert done.stderr.endswith(f"No space left on device: '{small_disk / 'spool'}'\n")
+    drain = draining(bus / "U_x", small_disk / "spool", is_master=True).wait_until_joined()
+    drain.wait_for("No space left on device; its writers wait")
+    (bus / "U_x").write_bytes(numbered(1000, 2000))
+    (small_disk / "ballast").unlink()
+    drain.wait_for_lines(2000)
+    assert lines_of(small_disk / "spool") == numbered(0, 2000)
+
+
 # ---------------------------------------------------------------------------------------------- what goes and comes
 
 
@@ -232,6 +252,32 @@ def test_a_bus_that_is_killed_is_waited_for(bus: Mount, place: Path, draining: D
     drain.wait_for_lines(200)
     assert lines_of(place / "spool") == numbered(0, 200)
     drain.wait_for("back after")
+
+
+def test_half_a_line_is_not_put_before_the_lines_of_the_next_bus(
+    mounting: Mounting, place: Path, draining: Draining, remounting: Remounting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = mounting("max_message=8M,max_queue_bytes=16M")
+    read_from = SpoolWriter.read_from
+
+    def reading(writer: SpoolWriter, channel: int, room: int | None = None, *, most: int = READ_LEAST) -> int:
+        size = read_from(writer, channel, room, most=READ_LEAST)
+        if size and bus.daemon.poll() is None:
+            bus.daemon.kill()
+            bus.daemon.wait()
+        return size
+
+    monkeypatch.setattr(SpoolWriter, "read_from", reading)
+    drain = draining(bus / "U_x", is_master=True).wait_until_joined()
+    with contextlib.suppress(OSError):  # of the bus that is killed, once it has accepted all
+        (bus / "U_x").write_bytes(b"long" * READ_LEAST + b"\n")
+    drain.wait_for("the bus has gone")
+    again = remounting(bus)
+    again.wait_for_clients(1, "U_x", role="master")
+    (again / "U_x").write_bytes(b"short\n")
+    drain.wait_for_lines(1)
+    assert lines_of(place / "spool") == b"short\n"
+    drain.wait_for(f"{READ_LEAST} bytes were cut off")
 
 
 def test_a_bus_that_ends_is_left_at_once(mounting: Mounting, draining: Draining) -> None:

@@ -1,7 +1,10 @@
-"""What runs in a process of a recorder when it forks: nothing else, or a thread that has no lock."""
+"""When a recorder forks: what runs beside that, which is nothing, or a thread that has no lock; and what if it cannot."""
 
 import signal
 import sys
+from pathlib import Path
+
+import pytest
 
 from futebus.spool import Spool
 
@@ -10,7 +13,8 @@ from ..helpers.nats import Server
 from ..helpers.published import lines_in, messages, wait_for_line
 from ..helpers.recorders import Recording, Remounting, kill
 from ..helpers.waiting import until
-from ..spool.spools import numbered
+from ..spool.spools import lines_of, numbered
+from .unforking import CALLS
 
 FORKING = [sys.executable, "-m", "tests.recorder.forking"]
 
@@ -51,3 +55,61 @@ def test_who_waits_for_a_bus_says_nothing_in_its_thread(
     assert lines_in(messages(keeping.url)) == numbered(0, 20)
     assert Spool(recorder.spool).end == 20
     assert "the thread bus says" not in recorder.words
+
+
+@pytest.fixture
+def obstacle(place: Path) -> Path:
+    """As long as this file has the name of a call in it, the system has no room for that."""
+    return place / "obstacle"
+
+
+@pytest.fixture
+def unforking(obstacle: Path) -> list[str]:
+    return [sys.executable, "-m", "tests.recorder.unforking", str(obstacle)]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_nothing_is_lost_while_no_drain_can_be_started(
+    bus: Mount, recording: Recording, obstacle: Path, unforking: list[str], call: str
+) -> None:
+    recorder = recording(bus / "U_x", command=unforking)
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    until(lambda: Spool(recorder.spool).end == 10, "lines come")
+    obstacle.write_text(call)
+    kill(recorder.drain())
+    recorder.wait_for("no process can be started (Resource temporarily unavailable); what waits there is not lost")
+    (bus / "U_x").write_bytes(numbered(10, 20))
+    obstacle.unlink()
+    until(lambda: Spool(recorder.spool).end == 20, "they come again")
+    recorder.end()
+    assert lines_of(recorder.spool) == numbered(0, 20)
+
+
+def test_one_that_is_ended_while_no_drain_can_be_started(
+    bus: Mount, recording: Recording, obstacle: Path, unforking: list[str]
+) -> None:
+    recorder = recording(bus / "U_x", command=unforking)
+    obstacle.write_text("fork")
+    kill(recorder.drain())
+    recorder.wait_for("no process can be started")
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    recorder.end()
+    assert "ended before everything that was queued was taken" in recorder.words
+    assert "10 lines came while it ended and will not be in the spool" in recorder.words
+
+
+def test_lines_are_recorded_while_no_publisher_can_be_started(
+    bus: Mount, recording: Recording, keeping: Server, obstacle: Path, unforking: list[str]
+) -> None:
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines", command=unforking)
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    wait_for_line(keeping.url, "lines", 10)
+    obstacle.write_text("fork")
+    kill(recorder.publisher())
+    recorder.wait_for("the publisher cannot be started (Resource temporarily unavailable), which loses nothing")
+    (bus / "U_x").write_bytes(numbered(10, 20))
+    until(lambda: Spool(recorder.spool).end == 20, "lines are recorded")
+    obstacle.unlink()
+    wait_for_line(keeping.url, "lines", 20)
+    recorder.end()
+    assert lines_in(messages(keeping.url)) == numbered(0, 20)

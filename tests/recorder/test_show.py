@@ -1,6 +1,7 @@
 """What the recorder shows of a spool: its lines, at any place, also into a channel; and a summary."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -244,3 +245,12 @@ def test_info_of_an_empty_spool(place: Path) -> None:
     assert rows["lines"] == "0, from 0 up to 0"
     assert rows["first"] == rows["last"] == "-"
     assert rows["lost"] == "none that is known"
+
+
+def test_a_summary_of_another_users_spool_says_nothing_to_the_terminal(spool: Path) -> None:
+    identity = spool / "spool.json"
+    identity.write_text(json.dumps(json.loads(identity.read_text()) | {"id": "x\x1b[31m\nlines     0"}))
+    shown = subprocess.run([*RECORD, "--info", spool], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[1].startswith("identity  x")
+    assert "\x1b" not in shown
+    assert shown.count("\nlines ") == 1

@@ -8,13 +8,14 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter
+from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter, layout, older
 from futebus.spool.layout import count_lines
 
 from .spools import SMALL, lines_of, numbered, path, small
@@ -176,6 +177,17 @@ def test_one_writes(path: Path) -> None:
         assert writer.end == 1
 
 
+def test_two_may_make_one_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir = Path.mkdir
+
+    def quicker(directory: Path, mode: int) -> None:
+        mkdir(directory, mode)
+        mkdir(directory, mode)
+
+    monkeypatch.setattr(Path, "mkdir", quicker)
+    small(path).close()
+
+
 def test_a_lock_outlives_its_writers_and_knows_its_spool(path: Path) -> None:
     lock = SpoolLock(path, "B_x")
     for number in range(2):
@@ -255,6 +267,23 @@ def test_a_reader_is_told_when_retention_is_faster(path: Path) -> None:
         assert lines_of(reader) == numbered(reader.begin, 2000)
 
 
+def test_what_is_kept_is_kept_also_if_a_segment_ends_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of its own removes old lines. Its writer may go on to the next segment between any two calls."""
+    with small(path) as writer:
+        writer.append(numbered(0, 80))
+        list_segments = layout.segment_firsts
+
+        def ending(*arguments: Any) -> list[int]:
+            monkeypatch.undo()
+            writer.append(numbered(80, 100))
+            assert len(list(path.glob("*.index"))) == 2
+            return list_segments(*arguments)
+
+        monkeypatch.setattr(older, "segment_firsts", ending)
+        assert writer.remove_old(size=4000) == 0
+    assert lines_of(path) == numbered(0, 100)
+
+
 def test_follow_gives_what_comes_later(path: Path) -> None:
     with small(path) as writer:
         writer.append(numbered(0, 2))
@@ -277,6 +306,18 @@ def test_lost_lines_are_told_by_where_they_were(path: Path) -> None:
         writer.append(numbered(10, 20))
         assert [reader.lost_before(offset) for offset in (0, 10, 11, 20)] == [0, 0, 7, 7]
         assert Spool(path).lost_before(20) == 7
+
+
+def test_a_reader_does_not_go_on_in_another_spool(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 10))
+    reader = Spool(path)
+    assert reader.end == 10
+    path.rename(path.with_name("old"))
+    with small(path) as writer:
+        writer.append(numbered(0, 20))
+    with pytest.raises(ForeignSpool, match=f"it is {Spool(path).id}, not {reader.id}"):
+        _ = reader.end
 
 
 # ---------------------------------------------------------------------------------------------- what is on the disk

@@ -202,6 +202,34 @@ def test_opening_costs_no_reading_of_what_is_old(path: Path, monkeypatch: pytest
     assert size == 0
 
 
+def test_a_mark_that_tells_of_more_bytes_than_there_are(path: Path) -> None:
+    index = files(path, ".index")[-1]
+    *before, last = [*MARK.iter_unpack(index.read_bytes())]
+    index.write_bytes(b"".join(MARK.pack(*mark) for mark in [*before, (last[0], last[1] | 1 << 45, *last[2:])]))
+    with pytest.raises(LinesDamaged, match=f"its lines {before[-1][0]} to 3000"):
+        next(Spool(path).pieces(before[-1][0], 3000)).read()
+    numbers, damage = found(path)
+    assert numbers == [*range(before[-1][0])]
+    assert damage == [range(before[-1][0], 3000)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"format": 1e999, "id": "x", "channel": "B_x"}',
+        "[" * 60_000,
+        '{"format": 2, "id": "x", "channel": "B_x", "least": -1}',
+        '{"format": 2, "id": "x", "channel": "B_x", "lost": 9223372036854775808}',
+    ],
+    ids=["number", "depth", "least", "lost"],
+)
+def test_an_identity_that_makes_no_sense_is_damaged(path: Path, content: str) -> None:
+    small(path).close()
+    (path / "spool.json").write_text(content)
+    with pytest.raises(NotASpool, match=r"spool.json is damaged"):
+        Spool(path)
+
+
 def test_pipes_in_the_place_of_files_keep_nobody_waiting(path: Path, tmp_path: Path) -> None:
     for victim in [files(path, ".index")[-1], files(path, ".lines")[-1], path / "lock", path / "spool.json"]:
         copy = tmp_path / "copy"

@@ -129,6 +129,8 @@ def adding(path: Path) -> None:
     with small(path) as writer:
         for begin in range(1500, 3000, 300):
             writer.append(numbered(begin, begin + 300))
+        writer.append(b"half a line")
+        assert writer.cut() == len(b"half a line")
         writer.note_lost(2)
         writer.note_lost(1)
 

@@ -1,0 +1,30 @@
+"""When lines that are taken are brought to the disk."""
+
+from pathlib import Path
+
+import pytest
+
+from futebus.recorder.recording import Recording
+from futebus.recorder.upkeep import Upkeep
+from futebus.spool import SpoolWriter
+
+from ..helpers.waiting import until
+from ..spool.spools import numbered
+
+
+@pytest.mark.parametrize("sync", [0.0, 0.01])
+def test_what_the_drain_before_has_taken_is_brought_to_the_disk(
+    tmp_path: Path, sync: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed before it could do that, and nothing new need come for a long time."""
+    synced: list[int] = []
+    monkeypatch.setattr(SpoolWriter, "sync", lambda writer: synced.append(writer.end))
+    with SpoolWriter(tmp_path / "spool", "B_x", segment_bytes=1 << 20) as writer:
+        writer.append(numbered(0, 10))
+        recording = Recording(tmp_path / "B_x", tmp_path / "spool", False, None, 1 << 20, None, None, sync)
+        upkeep = Upkeep(writer, recording, print)
+        try:
+            upkeep.look()
+            until(lambda: synced[:1] == [10], "they are brought to the disk")
+        finally:
+            upkeep.stop()
