@@ -201,6 +201,8 @@ class Feeds:
             return [bus.name for bus in self.buses]
         with self.looking():
             await self.newer(0)
+            for bus in self.buses:
+                await bus.settled.wait()  # one that is slow is there, too
             return [bus.name for bus in self.buses if not bus.is_hidden]
 
     async def run(self, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:

@@ -13,7 +13,7 @@ import pytest
 from futebus.commands import web
 from futebus.view.web import server
 
-from ...helpers.mounts import Mount, Mounting, run
+from ...helpers.mounts import Mount, Mounting, hanging, run
 from ...helpers.papers import Shell, environment, examples
 from ...helpers.programs import Start
 from ...helpers.waiting import until
@@ -134,6 +134,15 @@ def test_who_asks_for_no_bus_is_told_which_there_are(mounting: Mounting, place: 
     which = served.ask(path)
     assert which.status == 404
     assert {"which bus? ?bus= may be one of these:", str(one.path), str(two.path)} <= set(which.text.splitlines())
+    served.end()
+
+
+def test_a_bus_that_does_not_answer_is_among_them(mounting: Mounting, place: Path, start: Start) -> None:
+    one, two = mounting(), mounting()
+    served = Web(start, place)
+    with hanging(one):
+        which = served.ask("/stat.json")
+    assert {str(one.path), str(two.path)} <= set(which.text.splitlines())
     served.end()
 
 
