@@ -32,6 +32,7 @@ from ..spool import Spool, SpoolError
 from . import figures
 from .archive import HIDDEN, Archive, Position
 from .compaction import SCHEMA, Compaction
+from .executors import watched
 from .guard import guarded
 from .keeping import KeptQuery
 from .names import fitting
@@ -213,12 +214,15 @@ class Archiving:
         compactor = threading.Thread(target=self._compact, daemon=True)
         if not self._order.is_once:
             compactor.start()
+        executors = watched(spark, self._terminal.say)
         while not self._stopping.wait(TICK_SECONDS):
             go_on = [query.look() for query in self._queries.values()]
             if (failure := self._failure or self._sources.failure) is not None:
                 raise failure
             if not any(go_on):
                 break
+            if executors:
+                executors.look()
             self._forget()
             self._terminal.status(self._words())
         if self._order.is_once and not self._stopping.is_set():

@@ -137,7 +137,9 @@ class Spread(Recorded):
         return self._apart(host, command, f"{DEPLOY}.{kind}", "--host", host.address, "--webui-port", "0", *words, **given)
 
     def _spark_master(self) -> "subprocess.Popen[str]":
-        options = f"{JAVA} -Dspark.worker.timeout=15 -Dspark.deploy.maxExecutorRetries=-1"
+        # One that has forgotten its applications has none of them go on, and they wait for good.
+        recovery = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={self.place}/recovery"
+        options = f"{JAVA} -Dspark.worker.timeout=15 -Dspark.deploy.maxExecutorRetries=-1 {recovery}"
         return self._daemon(self._driving, "master.Master", "--port", str(SPARK_PORT), SPARK_DAEMON_JAVA_OPTS=options)
 
     @property
@@ -250,7 +252,7 @@ class Spread(Recorded):
         self._keep_alive()
 
     def master_dies(self) -> None:
-        """Spark's master is killed, and another one comes that knows nobody."""
+        """Spark's master is killed, and another one comes in its place."""
         self.counts["masters of Spark killed"] += 1
         self._master.kill()
         self._master.wait()
