@@ -113,6 +113,7 @@ def test_what_spark_says_is_told_and_not_what_was_called(master: str, bus: Mount
     process = start(*COMMAND, "--master", master, "--once", bus.touch("B_log"), place / "archive")
     assert process.communicate(timeout=SLOW)[1] == f"futebus-archive: Could not parse Master URL: '{master}'\n"
     assert process.returncode == 1
+    assert not (place / "archive").exists(), "who cannot begin leaves nothing"
 
 
 @pytest.mark.parametrize(
