@@ -134,6 +134,8 @@ _OURS = re.compile(
 _CLASS = r"(?:[\w$]+\.)*[\w$]+: "
 """The name of an exception of Java's or Python's, in front of its words."""
 _IN_PYTHON = "Traceback (most recent call last):"
+_CODES = re.compile(r"^\[[A-Z0-9_.]+\] |\.? *(?:SQLSTATE: \w+)?$")
+"""What Spark writes before and behind what an error is in words."""
 _ROOTS = [re.compile(rf"^{before}(?:{_CLASS})+(?:\[Errno \d+\] )?(.+)", re.MULTILINE) for before in ("Caused by: ", ": ", "")]
 """Where a failure in our part of a query has its reason: what Java names last as a cause, what it threw, or what Python did."""
 
@@ -149,7 +151,11 @@ def sentence(error: BaseException) -> str:
             return str(reasons[-1]).strip()
     if isinstance(error, Py4JError):
         # Behind the first line, which says what was called, stands the exception of Java with the name of its class.
+        causes = _ROOTS[0].findall(words)
         words = "\n".join(re.sub(r"^: (?:[\w$]+\.)+[\w$]+: (?=.)", "", line) for line in words.splitlines()[1:]) or words
+        first = words.partition("\n")[0]
+        if causes and causes[-1].strip() not in first:
+            words = f"{_CODES.sub('', first)}: {causes[-1].strip()}"
     if isinstance(error, OSError) and error.strerror:
         # Python's own words begin with the number, and have the name behind.
         words = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
