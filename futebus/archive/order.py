@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ..nats.errors import NatsError
@@ -113,14 +115,16 @@ def session(order: Order, log: Path) -> SparkSession:
     }
     if locale.nl_langinfo(locale.CODESET) != "UTF-8":
         os.environ["LC_ALL"] = "C.UTF-8"  # otherwise Java has no files whose names are not ASCII
-    builder = SparkSession.builder.master(order.master)
     java = "spark.driver.extraJavaOptions"
     given[java] = f"-Dlog4j2.configurationFile={log.as_uri()} {given.get(java, '')}"
-    for name, value in (settings | given).items():
-        builder = builder.config(name, value)
+    configuration = SparkConf().setMaster(order.master).setAll([*(settings | given).items()])
     handler = signal.getsignal(signal.SIGINT)
     try:
-        return builder.getOrCreate()
+        if SparkContext._gateway is None:
+            # In a process group of its own: what a terminal that closes, or timeout(1), sends to the whole of this one would end
+            # Java under the batch that is to come to its end. Without this process it ends by itself.
+            SparkContext._ensure_initialized(gateway=launch_gateway(configuration, {"process_group": 0}))  # type: ignore[no-untyped-call]
+        return SparkSession.builder.config(conf=configuration).getOrCreate()
     finally:
         signal.signal(signal.SIGINT, handler)  # Spark has put its own there
 
