@@ -10,9 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..host.durable import sync
+from ..spark.source.drains import remove
 from .archive import HIDDEN
 from .order import Order
 from .storage import ArchiveError
+
+LOCK = "lock"
 
 
 @contextlib.contextmanager
@@ -37,11 +40,13 @@ def guarded(order: Order) -> Iterator[None]:
         if isinstance(error, FileExistsError | NotADirectoryError):
             raise ArchiveError(f"{error.filename} is no directory") from None
         raise
-    lock = hidden / "lock"
+    lock = hidden / LOCK
     with _held(lock, order.root) if order.is_local else contextlib.nullcontext():
         try:
             yield
         except BaseException:
+            if order.spools in made:
+                _unmake_spools(order.spools, hidden)
             _unmake(made, lock)
             raise
 
@@ -83,6 +88,14 @@ def _make(directory: Path) -> bool:
         with contextlib.suppress(PermissionError):
             sync(directory.parent)
     return is_new
+
+
+def _unmake_spools(spools: Path, hidden: Path) -> None:
+    """Removes spools that no line has come into, if nothing of the archive refers to them yet: Spark had still to start."""
+    with contextlib.suppress(OSError):
+        if {*hidden.iterdir()} <= {hidden / LOCK, spools}:
+            for spool in spools.iterdir():
+                remove(spool, spool.name)
 
 
 def _unmake(made: Sequence[Path], lock: Path | None = None) -> None:

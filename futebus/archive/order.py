@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ..nats.errors import NatsError
@@ -113,14 +115,16 @@ def session(order: Order, log: Path) -> SparkSession:
     }
     if locale.nl_langinfo(locale.CODESET) != "UTF-8":
         os.environ["LC_ALL"] = "C.UTF-8"  # otherwise Java has no files whose names are not ASCII
-    builder = SparkSession.builder.master(order.master)
     java = "spark.driver.extraJavaOptions"
     given[java] = f"-Dlog4j2.configurationFile={log.as_uri()} {given.get(java, '')}"
-    for name, value in (settings | given).items():
-        builder = builder.config(name, value)
+    configuration = SparkConf().setMaster(order.master).setAll([*(settings | given).items()])
     handler = signal.getsignal(signal.SIGINT)
     try:
-        return builder.getOrCreate()
+        if SparkContext._gateway is None:
+            # In a process group of its own: what a terminal that closes, or timeout(1), sends to the whole of this one would end
+            # Java under the batch that is to come to its end. Without this process it ends by itself.
+            SparkContext._ensure_initialized(gateway=launch_gateway(configuration, {"process_group": 0}))  # type: ignore[no-untyped-call]
+        return SparkSession.builder.config(conf=configuration).getOrCreate()
     finally:
         signal.signal(signal.SIGINT, handler)  # Spark has put its own there
 
@@ -134,6 +138,8 @@ _OURS = re.compile(
 _CLASS = r"(?:[\w$]+\.)*[\w$]+: "
 """The name of an exception of Java's or Python's, in front of its words."""
 _IN_PYTHON = "Traceback (most recent call last):"
+_CODES = re.compile(r"^\[[A-Z0-9_.]+\] |\.? *(?:SQLSTATE: \w+)?$")
+"""What Spark writes before and behind what an error is in words."""
 _ROOTS = [re.compile(rf"^{before}(?:{_CLASS})+(?:\[Errno \d+\] )?(.+)", re.MULTILINE) for before in ("Caused by: ", ": ", "")]
 """Where a failure in our part of a query has its reason: what Java names last as a cause, what it threw, or what Python did."""
 
@@ -149,7 +155,11 @@ def sentence(error: BaseException) -> str:
             return str(reasons[-1]).strip()
     if isinstance(error, Py4JError):
         # Behind the first line, which says what was called, stands the exception of Java with the name of its class.
+        causes = _ROOTS[0].findall(words)
         words = "\n".join(re.sub(r"^: (?:[\w$]+\.)+[\w$]+: (?=.)", "", line) for line in words.splitlines()[1:]) or words
+        first = words.partition("\n")[0]
+        if causes and causes[-1].strip() not in first:
+            words = f"{_CODES.sub('', first)}: {causes[-1].strip()}"
     if isinstance(error, OSError) and error.strerror:
         # Python's own words begin with the number, and have the name behind.
         words = f"{error.filename}: {error.strerror}" if error.filename else error.strerror

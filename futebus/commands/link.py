@@ -65,7 +65,14 @@ def parser() -> Parser:
         epilog=EPILOG,
         argument_default=argparse.SUPPRESS,
     )
-    made.add_argument("channel", metavar="CHANNEL", type=checked(path), help="a B channel of a mounted bus; it is created")
+    made.add_argument(
+        "channel",
+        metavar="CHANNEL",
+        nargs="?",
+        default=None,
+        type=checked(path),
+        help="a B channel of a mounted bus; it is created",
+    )
     made.add_argument("urls", metavar="URL", nargs="*", help="the subject, or several")
     ways = made.add_mutually_exclusive_group()
     ways.add_argument("--read-only", action="store_true", help="only read the channel: what is said there goes to the subject")
@@ -122,6 +129,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _check(command: Parser, given: dict[str, Any]) -> None:
     """Sees that arguments go together. Ends the program if they do not."""
+    if given["channel"] is None:
+        command.error(f"the following arguments are required: CHANNEL{'' if 'deliver' in given else ', URL'}")
     channel, letter = given["channel"], given["channel"].name[:1]
     given.setdefault("urls", [])
     if "deliver" in given:

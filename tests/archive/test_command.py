@@ -19,6 +19,7 @@ from futebus.spool import SpoolWriter
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
+from ..helpers.processes import members
 from ..helpers.programs import Start
 from ..helpers.waiting import until
 from .archives import COMMAND, QUICK, SLOW, read, table
@@ -31,7 +32,9 @@ def archived(root: Path) -> int:
 
 def kill(process: "subprocess.Popen[str]") -> None:
     """Kills a command and what it has started, at once."""
-    os.killpg(process.pid, signal.SIGKILL)
+    for pid in sorted(members(process.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
 
 
@@ -86,7 +89,8 @@ def test_what_channels_say_is_archived_and_counted_although_it_is_killed(
 
     expected = Counter(name for name, _ in said)
     until(lambda: counted() == expected, f"{expected} in the figures", SLOW)
-    process.send_signal(signal.SIGTERM)
+    assert members(process.pid, group=process.pid) == [process.pid], "what ends the whole group does not end Java"
+    os.killpg(process.pid, signal.SIGTERM)
     assert process.communicate(timeout=20)[1].splitlines()[-1].endswith(", 0 lines left")
     assert process.returncode == 0
 
@@ -114,12 +118,10 @@ def test_what_channels_say_is_archived_and_counted_although_it_is_killed(
 def runners(session: int) -> list[int]:
     """The processes that Spark runs for the sources of the queries of a command."""
     found = []
-    for entry in Path("/proc").iterdir():
+    for pid in members(session):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if entry.name.isdecimal() and b"source_runner" in (entry / "cmdline").read_bytes():
-                state, _, group = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:3]
-                if state != b"Z" and int(group) == session:
-                    found.append(int(entry.name))
+            if b"source_runner" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
     return found
 
 

@@ -2,12 +2,14 @@
 
 import errno
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -212,3 +214,12 @@ def test_a_batch_that_failed_anywhere_is_archived_once(
     archive.reopen()
     archive.add(batch)
     assert read(root) == rows
+
+
+def test_why_spark_could_not_write_is_told(spark: SparkSession, small_disk: Path) -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        (small_disk / "much").write_bytes(bytes(16 << 20))
+    with pytest.raises(Py4JJavaError) as failure:
+        spark.range(1).write.parquet(f"{small_disk}/few")
+    said = sentence(failure.value)
+    assert said == f"Task failed while writing rows to file:{small_disk}/few: {os.strerror(errno.ENOSPC)}"

@@ -107,12 +107,21 @@ def test_what_cannot_be_done(
     assert failure([str(bus / "B_log"), root], capsys) == archive.NEEDED
 
 
+def test_a_dead_bus_is_no_missing_one(bus: Mount, place: Path, capsys: pytest.CaptureFixture[str], handlers: None) -> None:
+    bus.daemon.kill()
+    bus.daemon.wait()
+    bus.was_killed = True
+    said = failure(["--pattern", "B.*", str(bus.path), str(place / "archive")], capsys)
+    assert said.startswith(f"the futebus on {bus.path} is dead: ")
+
+
 @pytest.mark.parametrize("master", ["local[x]"])
 def test_what_spark_says_is_told_and_not_what_was_called(master: str, bus: Mount, place: Path, start: Start) -> None:
     # In a process of its own: in this one there is a Spark already, and what is asked for another one is not looked at.
     process = start(*COMMAND, "--master", master, "--once", bus.touch("B_log"), place / "archive")
     assert process.communicate(timeout=SLOW)[1] == f"futebus-archive: Could not parse Master URL: '{master}'\n"
     assert process.returncode == 1
+    assert not (place / "archive").exists(), "who cannot begin leaves nothing"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ..helpers.mounts import Mount, Mounting
-from ..helpers.processes import stat_of
+from ..helpers.processes import members
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 from ..helpers.watching import WATCH
@@ -129,12 +129,6 @@ def test_a_master_that_was_opened_anew_writes_while_its_slave_waits(mounting: Mo
 def shell(start: Start, script: str) -> "subprocess.Popen[str]":
     """A shell in a session of its own."""
     return start("bash", "-c", script)
-
-
-def members(session: int) -> list[int]:
-    """The processes of a session that live."""
-    found = ((int(name), stat_of(name)) for name in os.listdir("/proc") if name.isdecimal())
-    return [pid for pid, stat in found if stat and stat.session == session and stat.state != "Z"]
 
 
 TWO_WRITERS = "{ (for n in {1..100}; do echo one $n; done) & (for n in {1..100}; do echo two $n; done) & wait; } > %s"

@@ -68,6 +68,18 @@ def stat_of(task: str) -> Stat | None:
     return Stat.parse(text) if text else None
 
 
+def members(*sessions: int, group: int | None = None) -> list[int]:
+    """The processes of sessions that live, or those of one process group in them."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        stat = stat_of(name)
+        if stat and stat.state != "Z" and stat.session in sessions:
+            with contextlib.suppress(ProcessLookupError):
+                if group is None or os.getpgid(int(name)) == group:
+                    found.append(int(name))
+    return found
+
+
 def stack_of(task: str) -> list[str]:
     """The functions of the kernel that a task is in, innermost first. Who may not see them gets the one that `wchan` tells."""
     if lines := read(f"/proc/{task}/stack").decode().splitlines():

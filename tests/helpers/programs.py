@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from .processes import members
 from .watching import WATCH
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -34,6 +35,11 @@ def starting() -> Iterator[Start]:
         for process in running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+        # What they started may be in process groups of its own.
+        for pid in members(*(process.pid for process in running)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in running:
             process.communicate()
             WATCH.sessions.discard(process.pid)
 

@@ -349,6 +349,7 @@ def test_from_writers_on_two_buses_to_a_master_on_a_third(
         (["--stream-replicas", "3", "B_x", "nats://h/x"], 2, "--stream-replicas is for --deliver only"),
         (["--deliver", "nats://h/S/x.>", "--stream-subjects", "x.*", "B_x"], 2, "--stream-subjects x.* does not include x.>"),
         (["B_x"], 2, "the following arguments are required: URL"),
+        (["--deliver", "nats://h/S"], 2, "the following arguments are required: CHANNEL (see"),
         (["--deliver", "nats://h/S", "--state", "/proc/none", "B_x"], 1, "/proc/none"),
     ],
 )  # fmt: skip

@@ -37,14 +37,6 @@ def unfit(name: str) -> str | None:
     return None
 
 
-def channels_of(bus: Path, pattern: re.Pattern[str]) -> list[str] | None:
-    """The names of the channels that a pattern matches, in order; None if no bus is mounted there."""
-    try:
-        return [name for name in channels_on(bus) if pattern.fullmatch(name)]
-    except NoBus:
-        return None
-
-
 class LeftOut:
     """What a pattern matches and cannot be had.
 
@@ -114,19 +106,20 @@ class Found:
         """Gives back what has gone, and takes up what has come.
 
         Raises:
-            QueryError: there is no bus, and there never was.
+            QueryError: there is no bus that can be used, and there never was.
             SpoolError: a spool belongs to somebody else.
         """
         for name, drained in list(self._drained.items()):
             if drained.has_ended:
                 drained.stop()
                 del self._drained[name]
-        names = channels_of(self._bus, self._pattern)
-        if names is None:
+        try:
+            names = [name for name in channels_on(self._bus) if self._pattern.fullmatch(name)]
+        except NoBus as error:
             if self._has_bus is None:
-                raise QueryError(f"no bus is mounted on {self._bus}")
+                raise QueryError(str(error)) from None
             if self._has_bus:
-                self._say(f"no bus is mounted on {self._bus}; waiting")
+                self._say(f"{error}; waiting")
             self._has_bus = False
             return
         if self._has_bus is False:
