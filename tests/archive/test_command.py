@@ -59,11 +59,11 @@ def figures(lines: list[str]) -> dict[tuple[str, str], dict[str, str]]:
     return {(row["window"], row["channel"]): row for row in rows}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_what_channels_say_is_archived_and_counted_although_it_is_killed(
     mounting: Mounting, place: Path, start: Start, collect: Collect
 ) -> None:
-    bus = mounting(patience=280.0)
+    bus = mounting(patience=580.0)
     stats = collect(bus / "B_stats")
     channels = [bus / "B_log", bus / "U_jobs", bus / "A_chat"]
     command = [*COMMAND, *QUICK, "--every", "1s", "--window", "2s", "--stats", bus / "B_stats", *channels, place / "archive"]
@@ -91,7 +91,7 @@ def test_what_channels_say_is_archived_and_counted_although_it_is_killed(
     until(lambda: counted() == expected, f"{expected} in the figures", SLOW)
     assert members(process.pid, group=process.pid) == [process.pid], "what ends the whole group does not end Java"
     os.killpg(process.pid, signal.SIGTERM)
-    assert process.communicate(timeout=20)[1].splitlines()[-1].endswith(", 0 lines left")
+    assert process.communicate(timeout=SLOW)[1].splitlines()[-1].endswith(", 0 lines left")
     assert process.returncode == 0
 
     lines = read(place / "archive")
