@@ -21,7 +21,7 @@ from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.processes import members
 from ..helpers.programs import Start
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 from .archives import COMMAND, QUICK, SLOW, read, table
 
 
@@ -207,7 +207,7 @@ def test_sigterm_while_spark_starts(bus: Mount, place: Path, start: Start) -> No
     process = start(*COMMAND, *QUICK, bus / "U_jobs", place / "archive")
     bus.wait_for_clients(1, "U_jobs", role="master")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(DEADLINE) == 0
     assert not (bus / "U_jobs").exists()
 
 

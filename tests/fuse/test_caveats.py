@@ -18,7 +18,7 @@ import pytest
 
 from futebus.client.inquire import inquire
 from tests.helpers.mounts import Mount, Mounting, bash, run
-from tests.helpers.waiting import until
+from tests.helpers.waiting import DEADLINE, until
 from tests.helpers.watching import WATCH
 
 from ..helpers.programs import Start
@@ -126,7 +126,7 @@ def test_who_is_stopped_and_goes_on_finds_that_its_read_was_interrupted(bus: Mou
     bus.touch("B_x")
     reader = start(sys.executable, "-c", EINTR, bus / "B_x")
     stop_and_go_on(bus, reader)
-    assert reader.communicate(timeout=20)[0].split() == ["-1", str(errno.EINTR)]
+    assert reader.communicate(timeout=DEADLINE)[0].split() == ["-1", str(errno.EINTR)]
 
 
 @pytest.mark.parametrize("program", ["cat", "grep --line-buffered .", "head -n 1", "tee /dev/null", "bash -c 'read x; echo $x'"])
@@ -166,7 +166,7 @@ def test_io_uring_waits_for_a_full_buffer(bus: Mount, start: Start, tmp_path: Pa
     for line in (b"one..\n", b"two..\n"):
         with (bus / "B_x").open("wb", buffering=0) as writer:
             writer.write(line)
-    words, complaint = reader.communicate(timeout=20)
+    words, complaint = reader.communicate(timeout=DEADLINE)
     os.close(channel)
     if "Function not implemented" in complaint or "not permitted" in complaint:
         assert Path("/proc/sys/kernel/io_uring_disabled").exists(), "this kernel has no io_uring, and nobody can meet this"
@@ -223,11 +223,11 @@ def test_two_that_append_by_one_description_exclude_each_other(mounting: Mountin
         until(lambda: state_of(second.pid) == "D", "the second waits in the kernel")
         until(lambda: stuck, "and stays there")
         first.kill()
-        first.wait(10)
+        first.wait(DEADLINE)
     bus.wait_for_blocked_writers(1, "U_x")
     until(lambda: state_of(second.pid) == "S", "now it waits in the bus")
     second.kill()
-    second.wait(10)
+    second.wait(DEADLINE)
     os.close(file)
     os.close(master)
 
@@ -256,8 +256,8 @@ def test_who_changes_a_channel_by_a_descriptor_waits_for_a_write_by_it(mounting:
         until(lambda: state_of(second.pid) == "D", "it waits in the kernel")
         until(lambda: stuck, "and stays there")
         first.kill()
-        first.wait(10)
-    assert second.wait(10) == 0
+        first.wait(DEADLINE)
+    assert second.wait(DEADLINE) == 0
     os.close(file)
     os.close(master)
 

@@ -11,7 +11,7 @@ import pytest
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, cut_connection, device_of, run
 from ..helpers.programs import Start
 from ..helpers.users import BECOME, MOUNTER
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 
 CUT = "the connection to the kernel was cut"
 
@@ -32,9 +32,9 @@ def test_a_bus_whose_connection_is_cut_says_so_and_fails(mounting: Mounting, sta
     cat = start("cat", bus / "B_x")
     bus.wait_for_readers(1, "B_x")
     cut(bus, how)
-    assert bus.daemon.wait(10) == 1
+    assert bus.daemon.wait(DEADLINE) == 1
     bus.was_killed = True
-    assert cat.wait(10) != 0
+    assert cat.wait(DEADLINE) != 0
     assert device_of(bus.path) is None, "the dead mount is taken away"
     assert bus.words.count(CUT) == 1
     assert "the bus is gone\n" not in bus.words
@@ -59,7 +59,7 @@ def test_who_is_not_root_has_the_dead_mount_taken_away_too(place: Path, start: S
         until(lambda: device_of(directory), "it is mounted")
         assert bash(f"cat {directory}/_stat", user=65534, group=65534, extra_groups=[]).returncode == 0
         cut_connection(directory)
-        assert daemon.wait(10) == 1
+        assert daemon.wait(DEADLINE) == 1
         assert device_of(directory) is None
         assert CUT in daemon.communicate()[1]
     finally:
@@ -90,7 +90,7 @@ def test_one_that_is_being_mounted_in_the_background_can_be_ended(place: Path, s
             if tries % 2:
                 until(lambda: starting.poll() is not None or (directory / "_stat").exists(), "it is mounted")  # noqa: B023
             starting.send_signal(signal.SIGTERM)
-            status = starting.wait(10)
+            status = starting.wait(DEADLINE)
             if status == 0:  # the signal was late
                 run("fusermount3", "-u", "-z", directory)
             until(lambda: device_of(directory) is None, "nothing is left")
@@ -118,7 +118,7 @@ def test_who_waits_for_one_in_the_background_ends_by_the_signal(place: Path, sta
         starting, child = being_mounted(start, directory)
         starting.send_signal(number)
         os.kill(child, signal.SIGCONT)
-        assert starting.communicate(timeout=10) == ("", "")
+        assert starting.communicate(timeout=DEADLINE) == ("", "")
         assert starting.returncode == -number
         assert device_of(directory) is None
     finally:
@@ -130,7 +130,8 @@ def test_that_one_in_the_background_was_killed_is_said(place: Path, start: Start
     try:
         starting, child = being_mounted(start, directory)
         os.kill(child, signal.SIGKILL)
-        assert starting.communicate(timeout=10) == ("", "futebus: the process that was to serve the bus was killed by SIGKILL\n")
+        said = "futebus: the process that was to serve the bus was killed by SIGKILL\n"
+        assert starting.communicate(timeout=DEADLINE) == ("", said)
         assert starting.returncode == 1
     finally:
         abort(directory)

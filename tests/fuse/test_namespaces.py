@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, run
 from ..helpers.programs import Start
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 
 OWN = ["unshare", "--pid", "--fork", "--kill-child", *FUTEBUS]
 
@@ -37,7 +37,7 @@ def test_nobody_stands_behind_a_slave_that_waits(mounting: Mounting, start: Star
         assert opener.communicate(timeout=60) == ("done\n", ""), "and none of them is sent back twice"
     for process in waiting:
         process.kill()
-        process.wait(10)
+        process.wait(DEADLINE)
     os.close(master)
     end(bus)
 

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from tests.helpers.mounts import Mount, Mounting, bash
-from tests.helpers.waiting import until
+from tests.helpers.waiting import DEADLINE, until
 
 from ..helpers.programs import Start
 
@@ -137,7 +137,7 @@ def test_writers_of_one_description_exclude_nobody_in_the_kernel(mounting: Mount
     )
     until(lambda: waiting_writes(process.pid) == 3, "three processes wait in the bus")
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait(5)
+    process.wait(DEADLINE)
     os.close(master)
 
 

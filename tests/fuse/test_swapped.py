@@ -10,6 +10,7 @@ import pytest
 from futebus.fuse.mountpoint import MountError, held
 
 from ..helpers.mounts import Mount, abort, device_of, run
+from ..helpers.waiting import DEADLINE
 
 SWAPPING = """
 import os, sys
@@ -77,7 +78,7 @@ def test_a_bus_is_unmounted_where_it_was_moved_to(place: Path) -> None:
         assert bus.stat()
         os.rename(place / "mine", place / "moved")
         bus.daemon.send_signal(signal.SIGTERM)
-        assert bus.daemon.wait(10) == 0
+        assert bus.daemon.wait(DEADLINE) == 0
         assert device_of(place / "moved" / "bus") is None
     finally:
         abort(place / "moved" / "bus")

@@ -19,7 +19,7 @@ from futebus.host.service import ServiceManager
 
 from ..helpers.mounts import FUTEBUS, abort, device_of, run
 from ..helpers.programs import Start
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 
 LOST = re.compile(r"\((\d+) lines? (?:was|were) not logged: nobody read (?:it|them) in time\)")
 
@@ -105,7 +105,7 @@ def test_a_stderr_that_nobody_reads_stops_nobody(place: Path, start: Start, ends
 
         until(is_told, "it is told again what happens")
         daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(10) == 0
+        assert daemon.wait(DEADLINE) == 0
         reader.join(20)
         text = text_of(pieces)
     finally:
@@ -129,7 +129,7 @@ def test_the_end_does_not_wait_for_stderr(place: Path, start: Start, ends: tuple
         until(lambda: device_of(directory), "it is mounted")
         assert (directory / "_stat").read_text()
         daemon.send_signal(number)
-        assert daemon.wait(10) == 0
+        assert daemon.wait(DEADLINE) == 0
         assert device_of(directory) is None
     finally:
         abort(directory)
@@ -141,7 +141,7 @@ def test_a_failure_does_not_wait_for_stderr_either(place: Path, start: Start, en
     directory.mkdir()
     fill(ends[1])
     daemon = start(*FUTEBUS, "-f", "-o", "context=nonsense", directory, stderr=ends[1])
-    assert daemon.wait(10) == 1
+    assert daemon.wait(DEADLINE) == 1
 
 
 def test_a_stderr_that_is_gone_is_no_trouble(place: Path, start: Start) -> None:
@@ -157,7 +157,7 @@ def test_a_stderr_that_is_gone_is_no_trouble(place: Path, start: Start) -> None:
                 os.open(directory / "nothing", os.O_RDWR | os.O_CREAT)
         assert (directory / "_stat").read_text()
         assert run("fusermount3", "-u", directory).returncode == 0
-        assert daemon.wait(10) == 0
+        assert daemon.wait(DEADLINE) == 0
     finally:
         os.close(writing)
         abort(directory)
@@ -285,7 +285,7 @@ def test_a_service_manager_that_is_stuck_stops_nobody(place: Path, start: Start)
                 told += manager.recv(4096).decode().split("\n")
             assert [word for word in told if word.startswith("STATUS=")] == ["STATUS=0 clients, 0 channels"]
             daemon.send_signal(signal.SIGTERM)
-            assert daemon.wait(10) == 0
+            assert daemon.wait(DEADLINE) == 0
         finally:
             abort(directory)
     assert ServiceManager({"NOTIFY_SOCKET": address}).tell("READY=1") is False

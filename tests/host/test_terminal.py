@@ -34,7 +34,7 @@ def test_the_status_is_written_over_on_a_terminal(monkeypatch: pytest.MonkeyPatc
         shows(seen, b"\r\x1b[Kname: hello\r\n\x1b[2mone\x1b[m")
         with terminal.adopted():
             program = subprocess.Popen(["sh", "-c", "echo WARNING: Using incubator modules >&2; echo from Java >&2"])
-        assert program.wait(10) == 0
+        assert program.wait(DEADLINE) == 0
         shows(seen, b"\r\x1b[Kfrom Java\r\n\x1b[2mone\x1b[m")
         terminal.status("all", is_last=True)
         shows(seen, b"\r\x1b[Kall\r\n")

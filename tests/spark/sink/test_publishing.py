@@ -177,7 +177,7 @@ def test_a_publisher_waits_for_another(query: Path, bus: Mount, collect: Collect
         assert other.stderr
         assert other.stderr.readline() == f"futebus: waiting for another publisher to end, who has {query}/journal\n"
         assert channel.data == b""
-    assert other.wait(20) == 0
+    assert other.wait(DEADLINE) == 0
     assert channel.settled() == b"a\n"
 
 
