@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, cut_connection, device_of, run
+from ..helpers.processes import stat_of
 from ..helpers.programs import Start
 from ..helpers.users import BECOME, MOUNTER
 from ..helpers.waiting import DEADLINE, until
@@ -102,12 +103,23 @@ def test_one_that_is_being_mounted_in_the_background_can_be_ended(place: Path, s
 def being_mounted(start: Start, directory: Path) -> tuple["subprocess.Popen[str]", int]:
     """A bus in the background, stopped before it is ready: the process that waits for it, and the one that is to serve it."""
     directory.mkdir()
-    starting = start(*FUTEBUS, directory)
-    children = Path(f"/proc/{starting.pid}/task/{starting.pid}/children")
-    until(lambda: children.read_text(), "there is who serves it")
-    child = int(children.read_text())
-    os.kill(child, signal.SIGSTOP)
-    return starting, child
+
+    def stopped() -> tuple["subprocess.Popen[str]", int] | None:
+        starting = start(*FUTEBUS, directory)
+        children = Path(f"/proc/{starting.pid}/task/{starting.pid}/children")
+        child = int(until(children.read_text, "there is who serves it"))
+        os.kill(child, signal.SIGSTOP)
+        until(lambda: (stat := stat_of(str(child))) and stat.state == "T", "it has stopped")
+        if device_of(directory) is None:
+            return starting, child
+        # It was faster.
+        os.kill(child, signal.SIGKILL)
+        abort(directory)
+        return None
+
+    found = until(stopped, "one is stopped in time")
+    assert found
+    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
