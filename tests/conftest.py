@@ -13,6 +13,7 @@ from .helpers.watching import WATCH
 
 pytest_plugins = [
     "tests.helpers.collectors",
+    "tests.helpers.durable",
     "tests.helpers.hostile",
     "tests.helpers.programs",
     "tests.helpers.recorders",

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..host.durable import sync
+from ..host.durable import sync_name
 from ..spark.source.drains import remove
 from .archive import HIDDEN
 from .order import Order
@@ -84,9 +84,7 @@ def _make(directory: Path) -> bool:
     except FileNotFoundError:
         raise ArchiveError(f"{directory.parent} does not exist") from None
     if is_new:
-        # Or else a loss of power could take it with all that is on the disk. Who may not read the one above can do no more.
-        with contextlib.suppress(PermissionError):
-            sync(directory.parent)
+        sync_name(directory)
     return is_new
 
 

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from ..core.text import reason
 from ..nats.errors import NatsError
 from ..recorder.channel import ChannelError
 from ..spark.options import QueryError
@@ -161,6 +162,5 @@ def sentence(error: BaseException) -> str:
         if causes and causes[-1].strip() not in first:
             words = f"{_CODES.sub('', first)}: {causes[-1].strip()}"
     if isinstance(error, OSError) and error.strerror:
-        # Python's own words begin with the number, and have the name behind.
-        words = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        words = reason(error)
     return next((line for line in words.splitlines() if line.strip()), type(error).__name__)

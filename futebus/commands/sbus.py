@@ -15,6 +15,7 @@ from typing import Any
 import futebus
 from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, open_standard, path
 from futebus.core.quantities import MOST_ID, count, natural, seconds, size
+from futebus.core.text import reason
 from futebus.host.signals import Endings
 
 ADDRESS = "/run/sbus.socket"
@@ -260,7 +261,7 @@ def _in_background(
         os.chdir("/")
         status = serve(on_ready)
     except OSError as error:
-        fail(name, f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror))
+        fail(name, reason(error))
         address.close()
     finally:
         if pidfile is not None and written:

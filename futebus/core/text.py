@@ -24,6 +24,12 @@ def printable(text: str) -> str:
     return escape(name)
 
 
+def reason(error: OSError) -> str:
+    """What has gone wrong, and with which file if it is known. Python's own words begin with a number."""
+    words = error.strerror or str(error)
+    return f"{error.filename}: {words}" if error.filename else words
+
+
 def _escape_character(character: str) -> str:
     if "\udc80" <= character <= "\udcff":  # a byte that is no UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from ..client import ClientError
+from ..core.text import reason
 from ..host import logs
 from ..host.signals import Endings, Inbox
 from ..host.voice import GRACE, SWITCH_SECONDS, Voice
@@ -98,8 +99,7 @@ def plain(error: BaseException) -> str | None:
     if isinstance(error, GatewayError | ClientError):
         return str(error)
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename is not None else ""
-        return f"{where}{error.strerror or error}"
+        return reason(error)
     return None
 
 

@@ -1,5 +1,6 @@
 """Writes that are on the disk when they return. Whatever a loss of power must not take goes by these."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -20,6 +21,18 @@ def sync(path: Path | str, *, dir_fd: int | None = None) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_name(path: Path) -> None:
+    """Has the name of what was made on the disk: else a loss of power could take it with all that is on the disk in it.
+
+    Who may not read the directory that it is in can do no more.
+
+    Raises:
+        OSError: it is not on the disk.
+    """
+    with contextlib.suppress(PermissionError):
+        sync(path.parent)
 
 
 def write_all(descriptor: int, content: bytes) -> None:

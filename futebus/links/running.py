@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..client import ClientError
+from ..core.text import reason
 from ..host import logs
 from ..host.signals import Endings, Inbox
 from ..host.voice import GRACE, SWITCH_SECONDS, Voice
@@ -96,8 +97,7 @@ def live(link: Living, voice: Voice, endings: Endings) -> int:
         if not isinstance(error, NatsError | ClientError | OSError):
             raise error
         link.farewell()
-        words = str(error) if isinstance(error, NatsError | ClientError) else f"{error.filename or ''}: {error.strerror or error}"
-        logs.complain(words.removeprefix(": "), voice.command)
+        logs.complain(reason(error) if isinstance(error, OSError) else str(error), voice.command)
         return FAILED
     finally:
         endings.forget()

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..host.durable import sync, write_all
+from ..host.durable import sync, sync_name, write_all
 from .layout import NotASpool, names_in
 
 OWN_MODE = 0o700
@@ -82,9 +82,7 @@ class Directory:
             # Who owns the directory above may have put another one in its place; that keeps its mode.
             if self._is_ours(os.fstat(descriptor)) and not names_in(descriptor):
                 os.fchmod(descriptor, mode)
-            # Or else a loss of power could take the spool with all that is on the disk. Who may not read it can do no more.
-            with contextlib.suppress(PermissionError):
-                sync(self.path.parent)
+            sync_name(self.path)
         except BaseException:
             os.close(descriptor)
             raise

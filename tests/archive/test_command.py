@@ -19,7 +19,7 @@ from futebus.spool import SpoolWriter
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
-from ..helpers.processes import members
+from ..helpers.processes import kill_all, members
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 from .archives import COMMAND, QUICK, SLOW, read, table
@@ -32,9 +32,7 @@ def archived(root: Path) -> int:
 
 def kill(process: "subprocess.Popen[str]") -> None:
     """Kills a command and what it has started, at once."""
-    for pid in sorted(members(process.pid)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    kill_all(sorted(members(process.pid)))
     process.wait()
 
 

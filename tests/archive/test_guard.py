@@ -61,17 +61,7 @@ def test_a_pipe_keeps_nobody_waiting(order: Order, lock: Path) -> None:
         pass
 
 
-def test_a_directory_that_is_made_is_there_after_a_loss_of_power(
-    order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def syncing(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", syncing)
+def test_a_directory_that_is_made_is_there_after_a_loss_of_power(order: Order, tmp_path: Path, synced: list[str]) -> None:
     with guarded(order):
         assert {str(tmp_path), order.root} <= {*synced}
 

@@ -3,7 +3,8 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 DISK = re.compile(r"(block|iomap|ext4|xfs|btrfs)_")
@@ -78,6 +79,13 @@ def members(*sessions: int, group: int | None = None) -> list[int]:
                 if group is None or os.getpgid(int(name)) == group:
                     found.append(int(name))
     return found
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kills processes, as far as they are there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def stack_of(task: str) -> list[str]:

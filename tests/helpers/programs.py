@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .processes import members
+from .processes import kill_all, members
 from .watching import WATCH
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -36,9 +36,7 @@ def starting() -> Iterator[Start]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         # What they started may be in process groups of its own.
-        for pid in members(*(process.pid for process in running)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(members(*(process.pid for process in running)))
         for process in running:
             process.communicate()
             WATCH.sessions.discard(process.pid)

@@ -171,15 +171,27 @@ def test_it_can_be_stopped_while_it_waits(place: Path, draining: Draining) -> No
     drain.drain = Drain(place / "B_x", drain.writer)  # for the fixture to end
 
 
-def test_a_bus_that_cannot_answer_for_a_while_loses_nothing(place: Path, mounting: Mounting, draining: Draining) -> None:
-    """It says EIO when something is wrong inside, and goes on. Who gives the master up then gives up all that waits."""
-    switches = place / "switches"
-    switches.mkdir()
+@pytest.fixture
+def switches(place: Path) -> Path:
+    """A directory: what is named by a file in it fails on the bus `sick`."""
+    directory = place / "switches"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def sick(mounting: Mounting, switches: Path) -> Mount:
+    """A bus that has something wrong inside."""
     bus = mounting(command=[sys.executable, "-m", "tests.torture.sick", str(switches)])
     bus.expects_errors = True
-    drain = draining(bus / "U_jobs", is_master=True).wait_until_joined()
+    return bus
+
+
+def test_a_bus_that_cannot_answer_for_a_while_loses_nothing(sick: Mount, switches: Path, draining: Draining) -> None:
+    """It says EIO when something is wrong inside, and goes on. Who gives the master up then gives up all that waits."""
+    drain = draining(sick / "U_jobs", is_master=True).wait_until_joined()
     (switches / "Calls.read").touch()
-    writer = os.open(bus / "U_jobs", os.O_WRONLY)
+    writer = os.open(sick / "U_jobs", os.O_WRONLY)
     os.write(writer, numbered(0, 1000))
     drain.wait_for("it cannot be read (Input/output error); what waits there is not lost; trying again")
     os.write(writer, b"more\n")
@@ -194,15 +206,11 @@ def test_a_bus_that_cannot_answer_for_a_while_loses_nothing(place: Path, mountin
 
 
 def test_one_that_is_ended_while_the_bus_cannot_answer_does_not_say_that_it_has_gone(
-    place: Path, mounting: Mounting, draining: Draining
+    sick: Mount, switches: Path, draining: Draining
 ) -> None:
-    switches = place / "switches"
-    switches.mkdir()
-    bus = mounting(command=[sys.executable, "-m", "tests.torture.sick", str(switches)])
-    bus.expects_errors = True
-    drain = draining(bus / "U_jobs", is_master=True).wait_until_joined()
+    drain = draining(sick / "U_jobs", is_master=True).wait_until_joined()
     (switches / "Calls.read").touch()
-    (bus / "U_jobs").write_bytes(b"one\n")
+    (sick / "U_jobs").write_bytes(b"one\n")
     drain.wait_for("it cannot be read (Input/output error)")
     drain.end()
     assert not any("has gone" in words for words in drain.words)

@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
-import pyarrow.parquet
 
 from futebus.spool import Spool, SpoolError
 from tests.helpers.mounts import FUTEBUS, Mount
+from tests.helpers.processes import kill_all
 from tests.helpers.waiting import until
 from tests.helpers.watching import WATCH
 
 from .family import family
+from .parquet import count_lines, files
 
 PATIENCE = 400.0
 """Seconds that Spark may take to start, or to catch up, on a machine that has much else to do."""
@@ -207,9 +208,7 @@ class Trial:
     def keep_alive(self) -> None:
         """Starts the archive again, as a service manager would."""
         if self.archive.poll() is not None:
-            for pid, _ in list(family(self.archive.pid)):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            kill_all([pid for pid, _ in family(self.archive.pid)])
             self.archive = self._start_archive()
 
     def start_writers(self) -> None:
@@ -252,11 +251,11 @@ class Trial:
 
     def files(self) -> list[str]:
         """The files of the archive."""
-        return sorted(map(str, (self.disk / "archive").glob("channel=*/date=*/hour=*/[!._]*.parquet")))
+        return files(self.disk / "archive")
 
     def count(self) -> int:
         """How many lines they have."""
-        return sum(pyarrow.parquet.ParquetFile(file).metadata.num_rows for file in self.files())
+        return count_lines(self.disk / "archive")
 
     def archived(self) -> list[str]:
         """The lines of the archive, in the order of the spool."""
@@ -325,13 +324,9 @@ class Trial:
     def close(self) -> None:
         """Ends everything."""
         for process in self._running:
-            for pid in [*(pid for pid, _ in family(process.pid)), process.pid]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            kill_all([*(pid for pid, _ in family(process.pid)), process.pid])
             process.wait()
-        for pid in self._recorders():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(self._recorders())
         self.bus.discard()
         if "disk" in self.harms:
             subprocess.run(["umount", "-l", str(self.disk)], check=True)

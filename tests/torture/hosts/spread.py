@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet
 import pyspark
 
 from tests.archive.archives import table
 from tests.helpers.nats import Server
+from tests.helpers.processes import kill_all
 from tests.helpers.waiting import until
 
 from ..family import family
+from ..parquet import count_lines, files
 from ..trial import Counts
 from .grounds import ROOT
 from .judge import Judge
@@ -163,7 +164,7 @@ class Spread(Recorded):
 
     def _kill_worker(self, number: int) -> None:
         worker = self._workers[number]
-        _kill([worker.pid, *(pid for pid, _ in family(worker.pid))])
+        kill_all([worker.pid, *(pid for pid, _ in family(worker.pid))])
         worker.wait()
 
     def _keep_alive(self) -> None:
@@ -176,13 +177,9 @@ class Spread(Recorded):
                 *words, f"{self.url}/LINES", self.lake,
             )  # fmt: skip
 
-    def _files(self) -> list[Path]:
-        """The files of the archive. Those of several hosts have sums beside them."""
-        return sorted(self.lake.glob("channel=*/date=*/hour=*/[!._]*.parquet"))
-
     def _has_begun(self) -> bool:
         self._keep_alive()
-        return bool(self._files())
+        return bool(files(self.lake))
 
     # ------------------------------------------------------------------------------------------ harms
 
@@ -239,14 +236,14 @@ class Spread(Recorded):
         """A process that computes is killed."""
         if pids := self._executors():
             self.counts["executors killed"] += 1
-            _kill([self.dice.choice(pids)])
+            kill_all([self.dice.choice(pids)])
         self.rest()
 
     def driver_dies(self) -> None:
         """The archive is killed, with its Java, and started again."""
         self.counts["drivers killed"] += 1
         assert self.archive
-        _kill([self.archive.pid, *(pid for pid, _ in family(self.archive.pid))])
+        kill_all([self.archive.pid, *(pid for pid, _ in family(self.archive.pid))])
         self.archive.wait()
         self.rest()
         self._keep_alive()
@@ -270,7 +267,7 @@ class Spread(Recorded):
         def is_complete() -> bool:
             self._keep_alive()
             with contextlib.suppress(OSError, pa.ArrowException):  # files come and go while it looks
-                count: int = sum(pa.parquet.ParquetFile(file).metadata.num_rows for file in self._files())
+                count = count_lines(self.lake)
                 self.show(f"{count:,} of {total:,} lines archived")
                 return count >= total
             return False
@@ -283,12 +280,6 @@ class Spread(Recorded):
         self.judge_spools(lines)
         judge_rows(self.judge, lines, table(self.lake).select(["subject", "sequence", "offset", "value", "host"]).to_pylist())
         return self.judge.conclude()
-
-
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def judge_rows(judge: Judge, lines: list[bytes], rows: list[dict[str, Any]]) -> None:
