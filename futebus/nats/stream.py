@@ -8,6 +8,11 @@ Clusters need a second word: a server that leads a stream compares that number w
 way to the others (measured with 2.9.10). While a majority was missing, what was tried again behind the same message came twice.
 So a message has a name, too, `Nats-Msg-Id`, which is the same when it is tried again: of what is under way with that name a
 second is not taken.
+
+To compare, a server loads the last message of the subject, which costs it more than to store the new one. So who has added the
+last message of the whole stream himself names that one, `Nats-Expected-Last-Sequence`: the server has this number at hand, and it
+asks for more than the other. If it is not so any more, nothing is stored, and the message is added as above. Clusters are not
+asked for it: some would remember the name of what they did not store.
 """
 
 import calendar
@@ -29,6 +34,7 @@ from .connection import PATIENCE, Connection
 from .errors import Away, Denied, NatsError
 
 LAST = "Nats-Expected-Last-Subject-Sequence"
+LAST_OF_ALL = "Nats-Expected-Last-Sequence"
 STREAM = "Nats-Expected-Stream"
 NAME = "Nats-Msg-Id"
 
@@ -117,6 +123,10 @@ class Stream:
         self.name = name
         self.jetstream = connection.client.jetstream(timeout=PATIENCE)
         """It, as nats-py has it."""
+        self._is_one_server = False
+        """Whether one server alone keeps it."""
+        self._newest = 0
+        """The number of the message that was added last, if it came directly behind the one before; else 0."""
 
     @property
     def max_payload(self) -> int:
@@ -136,7 +146,12 @@ class Stream:
             Denied, Away: the server does not let us, or does not answer.
         """
         with self.sorted():
-            return _state(await self.jetstream.stream_info(self.name))
+            return self._known(await self.jetstream.stream_info(self.name))
+
+    def _known(self, info: StreamInfo) -> State:
+        state = _state(info)
+        self._is_one_server = state.replicas == 1
+        return state
 
     async def make(self, subjects: list[str], **limits: Any) -> State:
         """Makes it, on disk, unless it is there.
@@ -157,7 +172,7 @@ class Stream:
         with self.sorted(f"{self.shown} cannot be made"):
             config = StreamConfig(name=self.name, subjects=subjects, storage=StorageType.FILE, **limits)
             try:
-                return _state(await self.jetstream.add_stream(config))
+                return self._known(await self.jetstream.add_stream(config))
             except BadRequestError as error:
                 if error.err_code != _IN_USE:
                     raise
@@ -235,7 +250,14 @@ class Stream:
                 has the message nobody knows.
         """
         # Names are the stream's. With the number: who sends the same again because it is gone sends another message.
-        told = {**headers, LAST: str(behind), STREAM: self.name, NAME: _short(f"{subject} {name} {behind}")}
+        told = {**headers, STREAM: self.name, NAME: _short(f"{subject} {name} {behind}")}
+        if self._is_one_server and behind and behind == self._newest:
+            self._newest = 0
+            with contextlib.suppress(Overtaken):  # by a message of another subject, if it is not said again
+                return await self._add(subject, payload, told | {LAST_OF_ALL: str(behind)}, behind)
+        return await self._add(subject, payload, told | {LAST: str(behind)}, behind)
+
+    async def _add(self, subject: str, payload: bytes, told: dict[str, str], behind: int) -> int:
         with self.sorted():
             try:
                 done = await self.jetstream.publish(subject, payload, headers=told)
@@ -253,6 +275,7 @@ class Stream:
                 raise
             if done.duplicate:
                 raise UnderWay(f"{self.shown} has not stored yet what it was sent")
+            self._newest = done.seq if done.seq == behind + 1 else 0
             return done.seq
 
     @contextlib.contextmanager

@@ -5,7 +5,7 @@ from typing import TypeVar
 import pytest
 
 from futebus.nats.errors import Away, Denied
-from futebus.nats.stream import NoStream, Overtaken, Refused, Stream, UnderWay
+from futebus.nats.stream import LAST, LAST_OF_ALL, NoStream, Overtaken, Refused, Stream, UnderWay
 
 from ..helpers.nats import Server, Serving
 from ..helpers.published import ask
@@ -46,6 +46,38 @@ def test_messages_come_behind_each_other(keeping: Server) -> None:
         assert found
         assert (found.sequence, found.subject, found.data) == (3, "lines.a", big)
         assert (await stream.state()).last == 3
+
+    ask(keeping.url, work)
+
+
+def test_who_is_alone_in_a_stream_has_nothing_loaded_to_compare(keeping: Server) -> None:
+    """A server loads the last message of a subject to compare its number, and has that of the last of all at hand."""
+
+    async def asked(stream: Stream, subject: str) -> tuple[str | None, str | None]:
+        found = await stream.last(subject)
+        assert found
+        return found.headers.get(LAST), found.headers.get(LAST_OF_ALL)
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        behind, told = 0, []
+        for name in "abc":
+            behind = await stream.publish("lines.a", b"x\n", {}, behind, name)
+            told.append(await asked(stream, "lines.a"))
+        assert told == [("0", None), (None, "1"), (None, "2")]
+        assert await Stream(stream.connection, stream.name).publish("lines.b", b"other\n", {}, 0, "d") == 4
+        told.clear()
+        for name in "efg":  # it is alone no more; one is added behind the other's, and then it is again
+            behind = await stream.publish("lines.a", b"x\n", {}, behind, name)
+            told.append(await asked(stream, "lines.a"))
+        assert told == [("3", None), ("5", None), (None, "6")]
+        other = Stream(stream.connection, stream.name)
+        assert await other.publish("lines.a", b"another's\n", {}, behind, "h") == 8
+        with pytest.raises(Overtaken):
+            await stream.publish("lines.a", b"x\n", {}, behind, "i")
+        with pytest.raises(Overtaken):
+            await stream.publish("lines.a", b"x\n", {}, behind, "i")
+        assert (await stream.state()).last == 8
 
     ask(keeping.url, work)
 
