@@ -24,7 +24,7 @@ from ..core.text import counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Servers
-from ..nats.consumer import Consumer, moment
+from ..nats.consumer import Consumer, Taken, moment
 from ..nats.errors import Away, NatsError
 from ..nats.stream import State, Stream
 from ..nats.wanted import Unfit, Wanted
@@ -104,6 +104,8 @@ class Delivery:
         self._has_reached = threading.Event()
         """Whether the stream was reached, ever."""
         self._counting = threading.Lock()
+        self._has_begun = False
+        """Whether the stream may have a consumer that is known by what is in `progress`."""
 
     @property
     def shown(self) -> str:
@@ -118,8 +120,10 @@ class Delivery:
             ready()
 
     def farewell(self) -> None:
-        """Lets no further write begin, and waits for one that has."""
+        """Lets no further write begin, and waits for one that has. Of a delivery that could not begin, nothing is kept."""
         self._writing.acquire(timeout=END_SECONDS)
+        if not self._has_begun:
+            self._progress.discard()
         with contextlib.suppress(OSError):
             self._progress.flush()
 
@@ -146,7 +150,13 @@ class Delivery:
                 stream = Stream(connection, self._address.stream)
                 state = await self._wanted.have(stream)
                 consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
-                await consumer.begin(await self._first(stream, state, consumer))
+                first = await self._first(stream, state, consumer)
+                has_begun, self._has_begun = self._has_begun, True
+                try:
+                    await consumer.begin(first)
+                except Taken:
+                    self._has_begun = has_begun
+                    raise
                 if is_first:
                     self._has_reached.set()
                     self._joined(ready)
@@ -188,6 +198,7 @@ class Delivery:
             if not created and (taken := await consumer.confirmed()):
                 # Before it is removed: afterwards nobody else knows it.
                 created = state.created
+                self._has_begun = True
                 self._progress.note(created=created, sequence=taken)
                 self._progress.flush()
             await consumer.remove()

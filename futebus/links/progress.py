@@ -83,8 +83,11 @@ class Progress:
         file, lines_file = self._open("reached"), self._open("lines")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_held = os.fstat(file).st_nlink == 0
         except BlockingIOError:
-            raise NatsError(f"{self.directory} is in use: another process delivers to this channel") from None
+            is_held = True
+        if is_held:  # or was, by somebody who could not begin and has just removed it
+            raise NatsError(f"{self.directory} is in use: another process delivers to this channel")
         self._slots, self._lines_slots = self._map(file), self._map(lines_file)
         if self._slots.is_damaged or self._lines_slots.is_damaged:
             raise NatsError(f"{self.directory} is damaged: without it, nobody can tell what has been delivered")
@@ -99,7 +102,8 @@ class Progress:
         """Of spools, see `source_of`: the number of the next line."""
         if self.reached.spool:
             self.lines[self.reached.spool] = max(self.reached.line, self.lines.get(self.reached.spool, 0))
-        is_new = not self._slots.content
+        self.is_new = is_new = not self._slots.content
+        """Whether nobody has used the directory before."""
         if self._lines_slots.content is None:
             self._lines_slots.keep(b"{}")  # from now on, nothing is damage
         if is_new or self.reached.subjects != subjects:
@@ -142,6 +146,14 @@ class Progress:
     def close(self) -> None:
         """Lets go of the directory."""
         self._held.close()
+
+    def discard(self) -> None:
+        """Removes the directory, if it is new: of who could not begin nothing is left."""
+        if self.is_new:
+            with contextlib.suppress(OSError):
+                for name in ("lines", "reached"):  # who waits to get the lock sees that the one with it has gone
+                    (self.directory / name).unlink()
+                self.directory.rmdir()
 
     def flush(self) -> None:
         """Has it on the disk."""

@@ -282,6 +282,7 @@ def test_a_second_one_is_refused(bus: Mount, linking: Linking, keeping: Server, 
     assert "another process delivers to this channel" in second.fails()
     elsewhere = linking("--deliver", url, "--state", place / "elsewhere", bus / "U_x", is_ready=False)
     assert " of another delivery: --consumer names another one" in elsewhere.fails()
+    assert not list((place / "elsewhere").iterdir())
     link.end()
     fill(keeping.url, 10, begin=10)
     taken = linking("--deliver", url, "--state", place / "elsewhere", "--take-over", bus / "U_x")
@@ -289,6 +290,7 @@ def test_a_second_one_is_refused(bus: Mount, linking: Linking, keeping: Server, 
     taken.end()
     third = deliver(linking, bus / "U_x", url, place, is_ready=False)
     assert " of another delivery" in third.fails()
+    assert list((place / "state").iterdir())  # what it has written is not to be forgotten
 
 
 def test_from_writers_on_two_buses_to_a_master_on_a_third(
@@ -375,3 +377,6 @@ def test_streams_that_are_of_no_use(bus: Mount, linking: Linking, keeping: Serve
         "WORK": "forgets what somebody has read",
     }.items():
         assert words in deliver(linking, bus / "U_x", f"{keeping.url}/{address}", place, is_ready=False).fails()
+    keeping.kill()
+    assert "Connection refused" in deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place, is_ready=False).fails()
+    assert not list((place / "state").iterdir())  # who could not begin leaves nothing

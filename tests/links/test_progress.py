@@ -1,5 +1,6 @@
 """What a delivery keeps."""
 
+import fcntl
 import json
 import re
 from pathlib import Path
@@ -44,3 +45,27 @@ def test_one_that_does_not_know_its_subjects_learns_them(place: Path) -> None:
     Progress(place / "state").close()
     with pytest.raises(NatsError, match=r"is of >, and not of lines\.a"):
         Progress(place / "state", "lines.a")
+
+
+def test_who_has_waited_for_one_that_is_discarded_begins_with_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would note in files without a name how far it has come, and the next would begin at the first message."""
+    directory = place / "state"
+    first = Progress(directory)
+    lock = fcntl.flock
+
+    def discarded(file: int, operation: int) -> None:
+        first.discard()
+        first.close()
+        lock(file, operation)
+
+    monkeypatch.setattr("futebus.links.progress.fcntl.flock", discarded)
+    with pytest.raises(NatsError, match="is in use: another process delivers"):
+        Progress(directory)
+    assert not directory.exists()
+    monkeypatch.undo()
+    kept = Progress(directory)
+    kept.close()
+    again = Progress(directory)
+    again.discard()  # it is not its own
+    again.close()
+    assert sorted(path.name for path in directory.iterdir()) == ["lines", "reached"]
