@@ -88,7 +88,10 @@ def parse(text: str, source: str | None = None) -> Options:
     passed = {"fsname": _for_libfuse("fsname", source)} if source else {}
     user = None
     limit_names = {limit.name for limit in fields(Limits)}
-    for option in _split(text):
+    options = list(_split(text))
+    if "remount" in options:  # newer versions of mount(8) add what the kernel shows, which nobody has given
+        options = ["remount"]
+    for option in options:
         name, equals, value = option.partition("=")
         if name in limit_names:
             limits[name] = _value(option, value, size if name in SIZES else amount)

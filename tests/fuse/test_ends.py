@@ -1,5 +1,6 @@
 """How a bus ends when it is not told to in an orderly way, and what is left of it then."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, cut_connection, device_of, run
-from ..helpers.processes import stat_of
+from ..helpers.processes import read, stat_of
 from ..helpers.programs import Start
 from ..helpers.users import BECOME, MOUNTER
 from ..helpers.waiting import DEADLINE, until
@@ -100,20 +101,29 @@ def test_one_that_is_being_mounted_in_the_background_can_be_ended(place: Path, s
         abort(directory)
 
 
+def stopped_child(parent: int) -> int | None:
+    """Stops a child of a process. Returns its number; None: it has none, or one that has ended, as one that looks at a dead bus."""
+    child = read(f"/proc/{parent}/task/{parent}/children").decode().partition(" ")[0]
+    if not child:
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(child), signal.SIGSTOP)
+    state = until(lambda: state if (state := stat.state if (stat := stat_of(child)) else "X") in "TZX" else "", "it has stopped")
+    return int(child) if state == "T" else None
+
+
 def being_mounted(start: Start, directory: Path) -> tuple["subprocess.Popen[str]", int]:
     """A bus in the background, stopped before it is ready: the process that waits for it, and the one that is to serve it."""
     directory.mkdir()
 
     def stopped() -> tuple["subprocess.Popen[str]", int] | None:
         starting = start(*FUTEBUS, directory)
-        children = Path(f"/proc/{starting.pid}/task/{starting.pid}/children")
-        child = int(until(children.read_text, "there is who serves it"))
-        os.kill(child, signal.SIGSTOP)
-        until(lambda: (stat := stat_of(str(child))) and stat.state == "T", "it has stopped")
-        if device_of(directory) is None:
+        child = until(lambda: stopped_child(starting.pid) or starting.poll() is not None, "there is who serves it")
+        if child is not True and device_of(directory) is None:
             return starting, child
         # It was faster.
-        os.kill(child, signal.SIGKILL)
+        if child is not True:
+            os.kill(child, signal.SIGKILL)
         abort(directory)
         return None
 

@@ -64,7 +64,7 @@ def test_without_memory_what_is_new_is_refused_and_what_was_accepted_is_handed_o
     bus.expects_errors = True
     masters: list[int] = []
     accepted, writers = fill(bus, piece, masters)
-    assert accepted > 100_000
+    assert accepted > 30_000  # of "a\n", newer versions of Python leave less place
     for _ in range(500):
         with contextlib.suppress(OSError):
             accepted += os.write(writers[-1], piece)

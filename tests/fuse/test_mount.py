@@ -33,6 +33,7 @@ def directory(place: Path) -> Path:
         (["-o", "ro", "DIR"], 1, "futebus: option ro: a bus cannot be read-only"),
         (["-o", "no_interrupt", "DIR"], 1, "futebus: option no_interrupt: "),
         (["-o", "allow_other,,bulk", "DIR"], 1, "futebus: an empty option\n"),
+        (["-o", "rw,user_id=0,remount", "DIR"], 1, "futebus: option remount: a bus keeps the options that it was mounted with;"),
         (["-o", "max_read=4096", "DIR"], 1, "futebus: unknown option 'max_read=4096' (see futebus --help)\n"),
         ([], 2, "futebus: a mount point, please (see futebus --help)\n"),
         (["--frob", "DIR"], 2, "futebus: unrecognized arguments: --frob (see futebus --help)\n"),
