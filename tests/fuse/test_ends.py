@@ -102,7 +102,7 @@ def test_one_that_is_being_mounted_in_the_background_can_be_ended(place: Path, s
 
 
 def stopped_child(parent: int) -> int | None:
-    """Stops a child of a process. Returns its number; None: it has none, or one that has ended, as one that looks at a dead bus."""
+    """Stops a child of a process. Returns its number; None: it has none, or it has ended, as one that looks at a dead bus."""
     child = read(f"/proc/{parent}/task/{parent}/children").decode().partition(" ")[0]
     if not child:
         return None
