@@ -84,6 +84,11 @@ def counted(number: int, what: str, form: str = "") -> str:
     return f"{number:{form}} {what}{'s' * (number != 1)}"
 
 
+def are(number: int) -> str:
+    """The verb for so many of something: `is`, `are`."""
+    return "is" if number == 1 else "are"
+
+
 def duration(nanoseconds: int) -> str:
     """A time span: `0.3s`, `12s`, `3m12s`, `5h02m`, `3d04h`."""
     seconds = max(nanoseconds, 0) / 1e9

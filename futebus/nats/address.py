@@ -133,7 +133,7 @@ def _covers(wide: list[str], narrow: list[str]) -> bool:
 def _read_name(text: str) -> str:
     """Reads the name of a stream. Servers make a directory of it."""
     if not text.isascii() or not text.isprintable() or re.search(r"[\s.*>/\\]", text) or not text:
-        raise ValueError(f"a stream has a name without blanks, dots, slashes and wildcards: {text!r}")
+        raise ValueError(f"a stream has a name of ASCII, without blanks, dots, slashes and wildcards: {text!r}")
     if len(text) > LONGEST_STREAM:
         raise ValueError(f"a stream's name has at most {LONGEST_STREAM} bytes, and not {len(text)}")
     return text

@@ -18,6 +18,10 @@ class Denied(NatsError):
     """A server does not let us do what is wanted, or we do not trust it. It does not pass by itself."""
 
 
+class MadeAnew(NatsError):
+    """A stream is another than the one that was meant, under the same name."""
+
+
 def masked(url: str) -> str:
     """A URL, or what was meant as one, with `***` for what may be a name and a password: all before the last `@`."""
     return re.sub(r"^([A-Za-z]\w*://)?.*@", r"\1***@", url, flags=re.DOTALL)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from .access import Access
 from .address import Server
 from .connection import Servers
-from .errors import Away
+from .errors import Away, MadeAnew
 from .fetching import Fetched, Pull, removed
 from .stream import State, Stream
 
@@ -35,6 +35,7 @@ class Reader:
         who: what servers call us, where they are watched.
         patience: seconds for which they may be away.
         say: is told when they are away, and when one is back.
+        created: when the stream was made whose messages are wanted; "": whichever has that name.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class Reader:
         who: str,
         patience: float = PATIENCE,
         say: Callable[[str], object] = lambda words: None,
+        created: str = "",
     ) -> None:
         self._servers = Servers(servers, access, who)
-        self._name, self._patience, self._say = stream, patience, say
+        self._name, self._patience, self._say, self._created = stream, patience, say, created
         self.shown = f"{self._servers.shown}/{stream}"
         """Where it is, for people."""
         self._loop = asyncio.new_event_loop()
@@ -136,6 +138,7 @@ class Reader:
             headers_only: without what is in them.
 
         Raises:
+            MadeAnew: they are of another stream than is wanted.
             NatsError: see `do`.
         """
         at = first
@@ -157,7 +160,13 @@ class Reader:
         pull = Pull(stream, first, subject, headers_only=headers_only)
         await pull.begin()
         self._pull = pull
+        if self._created:  # now: what reads a stream goes with it
+            await self._check(stream)
         return pull
+
+    async def _check(self, stream: Stream) -> None:
+        if (state := await stream.state()).created != self._created:
+            raise MadeAnew(f"{self.shown} has been made anew, at {state.created}")
 
     def wait_for(self, sequence: int, seconds: float, subject: str | None = None) -> bool:
         """Waits until there is a message of this number or a later one, for some time. Returns whether there is one."""

@@ -10,15 +10,17 @@ So a message has a name, too, `Nats-Msg-Id`, which is the same when it is tried 
 second is not taken.
 
 To compare, a server loads the last message of the subject, which costs it more than to store the new one. So who has added the
-last message of the whole stream himself names that one, `Nats-Expected-Last-Sequence`: the server has this number at hand, and it
-asks for more than the other. If it is not so any more, nothing is stored, and the message is added as above. Clusters are not
-asked for it: some would remember the name of what they did not store.
+last message of the whole stream himself names that one, `Nats-Expected-Last-Sequence`: the server has this number at hand. And it
+has its name, `Nats-Expected-Last-Msg-Id`: the number alone may be another's, when a server has lost its last messages behind a
+connection that lives on. If it is not so any more, nothing is stored, and the message is added as above. Clusters are not asked
+for it: some would remember the name of what they did not store.
 """
 
 import calendar
 import contextlib
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -29,20 +31,24 @@ import nats.errors
 from nats.js.api import RawStreamMsg, StorageType, StreamConfig, StreamInfo
 from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, NotFoundError, ServiceUnavailableError
 
+from ..core.text import printable
 from .address import is_within
 from .connection import PATIENCE, Connection
 from .errors import Away, Denied, NatsError
 
+log = logging.getLogger(__name__)
+
 LAST = "Nats-Expected-Last-Subject-Sequence"
 LAST_OF_ALL = "Nats-Expected-Last-Sequence"
+LAST_NAME = "Nats-Expected-Last-Msg-Id"
 STREAM = "Nats-Expected-Stream"
 NAME = "Nats-Msg-Id"
 
 HEADER_BYTES = 4096
 """What headers take of a server's `max_payload`, at most."""
 
-_WRONG_LAST = 10071
-"""The error of a message that is not behind the one that it names."""
+_WRONG_LAST = (10071, 10070)
+"""The errors of a message that is not behind the one that it names by its number, or its name."""
 
 _UNDER_WAY = 10158
 """The error of a message whose name another has that is not stored yet, of servers from 2.10 on."""
@@ -106,6 +112,10 @@ class State(NamedTuple):
     """Whether it takes no message any more, for good."""
     mirrors: str = ""
     """The stream that it is a mirror of, and so takes messages from alone; "" if it is none."""
+    max_bytes: int = -1
+    """Bytes of messages that it keeps, headers included; -1: as many as there is room for."""
+    is_fed: bool = False
+    """Whether it takes messages from other streams, too, or alone: then it may have subjects that it does not listen to."""
     removed: int = 0
     """How many messages between the first and the last it has no more."""
 
@@ -125,13 +135,27 @@ class Stream:
         """It, as nats-py has it."""
         self._is_one_server = False
         """Whether one server alone keeps it."""
-        self._newest = 0
-        """The number of the message that was added last, if it came directly behind the one before; else 0."""
+        self._limits = {"max_msg_size": -1, "max_bytes": -1}
+        """Bytes that a message of it may have, headers included, as far as is known; -1: as many as its servers take."""
+        self._created = ""
+        """When it was made, as far as is known."""
+        self._newest, self._newest_name = 0, ""
+        """Number and name of the message that was added last, if it came directly behind the one before; else 0."""
 
     @property
     def max_payload(self) -> int:
-        """Bytes that a message may have beside its headers."""
-        return self.connection.max_payload - HEADER_BYTES
+        """Bytes that a message may have beside its headers. What the stream itself allows counts when its state was asked for."""
+        return self._least[0] - HEADER_BYTES
+
+    @property
+    def limit(self) -> str:
+        """What allows no longer messages, for people."""
+        return self._least[1]
+
+    @property
+    def _least(self) -> tuple[int, str]:
+        own = [(size, f"the stream takes (its {name})") for name, size in self._limits.items() if size > 0]
+        return min([(self.connection.max_payload, "the server takes (max_payload)"), *own])
 
     @property
     def shown(self) -> str:
@@ -150,7 +174,8 @@ class Stream:
 
     def _known(self, info: StreamInfo) -> State:
         state = _state(info)
-        self._is_one_server = state.replicas == 1
+        self._is_one_server, self._created = state.replicas == 1, state.created
+        self._limits = {"max_msg_size": state.max_message, "max_bytes": state.max_bytes}
         return state
 
     async def make(self, subjects: list[str], **limits: Any) -> State:
@@ -223,9 +248,9 @@ class Stream:
                 if error.err_code == NO_STREAM:
                     raise
                 return None
-        whole, _, rest = told["message"]["time"].removesuffix("Z").partition(".")
-        seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S"))
-        return told["message"]["seq"], seconds * 10**9 + int(rest.ljust(9, "0"))
+            whole, _, rest = told["message"]["time"].removesuffix("Z").partition(".")
+            seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S"))
+            return told["message"]["seq"], seconds * 10**9 + int(rest.ljust(9, "0"))
 
     async def publish(self, subject: str, payload: bytes, headers: Mapping[str, str], behind: int, name: str) -> int:
         """Adds a message. When this returns, the stream has it on as many servers as it is to have.
@@ -236,7 +261,7 @@ class Stream:
             headers: others than those that say where it belongs, at most `HEADER_BYTES`.
             behind: the number of the message of the same subject that is to be the last before it; 0 for none.
             name: what nothing else of this subject is called that comes behind that message, but this one when it is tried
-                again.
+                again. Who can tell it beforehand, and may publish elsewhere in the stream, can keep it out.
 
         Returns:
             Its number.
@@ -244,17 +269,22 @@ class Stream:
         Raises:
             Overtaken: another message is the last of this subject. It may be this one: ask with `last`.
             UnderWay: it was tried before, and is stored, or will be, or was given up: ask with `last`, and try again.
-            Refused: the stream does not take it.
+            Refused: the stream does not take it, or has another message of that name.
             NoStream: there is none that listens to the subject.
             Denied, Away: the server does not let us, or does not answer, or the stream is full and drops nothing. Whether it
                 has the message nobody knows.
         """
         # Names are the stream's. With the number: who sends the same again because it is gone sends another message.
         told = {**headers, STREAM: self.name, NAME: _short(f"{subject} {name} {behind}")}
-        if self._is_one_server and behind and behind == self._newest:
-            self._newest = 0
-            with contextlib.suppress(Overtaken):  # by a message of another subject, if it is not said again
-                return await self._add(subject, payload, told | {LAST_OF_ALL: str(behind)}, behind)
+        newest, self._newest = self._newest, 0
+        if self._is_one_server and behind and behind == newest:
+            try:
+                last = {LAST_OF_ALL: str(behind), LAST_NAME: self._newest_name}
+                return await self._add(subject, payload, told | last, behind)
+            except Overtaken:  # by a message of another subject, if it is not said again
+                created = self._created
+                if (await self.state()).created != created:  # and more servers may keep it now
+                    raise
         return await self._add(subject, payload, told | {LAST: str(behind)}, behind)
 
     async def _add(self, subject: str, payload: bytes, told: dict[str, str], behind: int) -> int:
@@ -262,7 +292,7 @@ class Stream:
             try:
                 done = await self.jetstream.publish(subject, payload, headers=told)
             except APIError as error:
-                if error.err_code == _WRONG_LAST:
+                if error.err_code in _WRONG_LAST:
                     raise Overtaken(f"{self.shown} has got something else on {subject}") from None
                 if error.err_code == _UNDER_WAY:
                     raise UnderWay(f"{self.shown} has not stored yet what it was sent") from None
@@ -274,9 +304,20 @@ class Stream:
                         raise Away(f"{self.shown}: no server leads it now") from None
                 raise
             if done.duplicate:
+                await self._check_own(subject, done.seq)
                 raise UnderWay(f"{self.shown} has not stored yet what it was sent")
-            self._newest = done.seq if done.seq == behind + 1 else 0
+            if done.stream != self.name or type(done.seq) is not int or done.seq <= behind:
+                raise Away(f"{self.shown}: somebody else has answered for it")  # whoever listens to the subject can
+            self._newest, self._newest_name = done.seq if done.seq == behind + 1 else 0, told[NAME]
             return done.seq
+
+    async def _check_own(self, subject: str, sequence: int) -> None:
+        """Sees that the message that has the name of ours is one of our subject."""
+        with contextlib.suppress(NotFoundError):
+            found = await self.jetstream.get_msg(self.name, sequence)
+            if found.subject != subject:
+                taken = f"message {sequence} of {printable(found.subject or '')} has the name"
+                raise Refused(f"{self.shown}: {taken} that the next of {subject} was to get")
 
     @contextlib.contextmanager
     def sorted(self, before: str = "") -> Iterator[None]:
@@ -307,6 +348,9 @@ class Stream:
             raise Refused(f"{before or self.shown}: {words}") from None
         except (nats.errors.Error, OSError) as error:
             raise Away(f"{self.connection.server.shown}: {str(error).removeprefix('nats: ')}") from None
+        except (ValueError, LookupError, TypeError, AttributeError) as error:  # of nats-py, which expects JetStream's answers
+            log.debug("an answer that is none", exc_info=error)
+            raise Away(f"{self.shown}: what answers for it is no JetStream") from None
 
 
 def _short(name: str) -> str:
@@ -330,9 +374,13 @@ def _state(info: StreamInfo) -> State:
         not config.no_ack,
         bool(config.sealed),
         config.mirror.name or "" if config.mirror else "",
+        config.max_bytes or -1,
+        bool(config.mirror or config.sources),
         state.num_deleted or 0,
     )
 
 
 def _message(raw: RawStreamMsg) -> Message:
-    return Message(raw.seq or 0, raw.subject or "", raw.headers or {}, raw.data or b"")
+    # Of what is no ASCII, nats-py makes objects that are no text.
+    headers = {name: value for name, value in (raw.headers or {}).items() if isinstance(value, str)}
+    return Message(raw.seq or 0, raw.subject or "", headers, raw.data or b"")

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from ..core.text import counted, size
+from ..core.text import are, counted, size
 from ..nats import runs
 from ..nats.connection import Connection, Servers
 from ..nats.errors import Away, NatsError
-from ..nats.stream import HEADER_BYTES, Overtaken, State, Stream, UnderWay
+from ..nats.stream import Overtaken, State, Stream, UnderWay
 from ..spool import LinesDamaged, Spool, SpoolError
 from .channel import Say
 from .ours import Foreign, Ours, owner
@@ -99,7 +99,7 @@ class Publisher:
         pause, longest = RETRY_SECONDS
         while True:
             connection = None
-            trouble = ""
+            trouble = limit = ""
             self._began = 0.0
             try:
                 connection = await self._servers.connect()
@@ -108,7 +108,8 @@ class Publisher:
                 at, behind = await self._where(stream, state)
                 self._began = time.monotonic()
                 self._tell_holder(is_there=True)
-                await self._publish(stream, state, at, behind)
+                limit = stream.limit
+                await self._publish(stream, at, behind)
                 return
             except Overtaken:
                 pass  # by itself, a moment ago, or by another: the stream is asked
@@ -120,10 +121,7 @@ class Publisher:
                     raise
                 trouble = str(error)
             except LineTooLong as error:
-                trouble = (
-                    f"line {error.line} has {error.size} bytes, more than the server takes (max_payload);"
-                    " it and those behind it wait for that"
-                )
+                trouble = f"line {error.line} has {error.size} bytes, more than {limit}; it and those behind it wait for that"
             except (SpoolError, OSError) as error:
                 trouble = str(error)
             finally:
@@ -149,7 +147,7 @@ class Publisher:
         """Says what keeps lines from being published, now and then."""
         self._note.keep(trouble=trouble)
         if self._troubles.is_due(trouble):
-            self._complain(f"{self._subject}: {trouble}; {self._lag()} in the spool are kept for it")
+            self._complain(f"{self._subject}: {trouble}; {self._lag()} in the spool {are(self.left)} kept for it")
         self._tell_holder(is_there=False)
 
     def _well(self) -> None:
@@ -206,8 +204,12 @@ class Publisher:
                 self._say(f"{stream.shown} has lost the lines {at} to {note.next}, which it had confirmed; they go there again")
         elif is_known:
             at = note.next
-            if not is_anew and state.last < note.sequence:
-                self._say(f"{stream.shown} has lost messages that it had confirmed, and all of {self._subject}")
+            if not is_anew and await self._has_lost(stream, state, note.sequence):
+                while note.marks and await self._has_lost(stream, state, note.marks[-1].sequence):
+                    note = note._replace(marks=note.marks[:-1])
+                at = note.marks[-1].next if note.marks else begin
+                lost = f"has lost messages that it had confirmed, and all of {self._subject}"
+                self._say(f"{stream.shown} {lost}: the lines {at} to {note.next} go there again")
         else:
             at = begin
         if at > end:
@@ -219,17 +221,25 @@ class Publisher:
         if at < begin:
             self._complain(f"{self._spool.path}: the lines {at} to {begin} were removed before they were published")
             at = begin
-        self._note.keep(created=state.created, next=at, sequence=behind)
+        marks = () if is_anew else tuple(mark for mark in note.marks if mark.next <= at)
+        self._note.keep(created=state.created, next=at, sequence=behind, marks=marks)
         return at, behind
+
+    async def _has_lost(self, stream: Stream, state: State, sequence: int) -> bool:
+        """Whether the stream has lost a message of the subject, of which it has none: not by its limits, and not by hand.
+
+        A server that has lost its last messages gives their numbers to others.
+        """
+        if not state.first <= sequence <= state.last:
+            return sequence > state.last
+        found = await stream.following(">", sequence)
+        return found is not None and found.sequence == sequence and found.subject != self._subject
 
     # ------------------------------------------------------------------------------------------ publishing
 
-    async def _publish(self, stream: Stream, state: State, at: int, behind: int) -> None:
+    async def _publish(self, stream: Stream, at: int, behind: int) -> None:
         """Publishes from a line on, until it is finishing and nothing is left."""
-        most = stream.max_payload
-        if state.max_message > 0:
-            most = min(most, state.max_message - HEADER_BYTES)
-        found = following(self._spool, at, most, self._damaged)
+        found = following(self._spool, at, stream.max_payload, self._damaged)
         reading = self._read(found)
         try:
             while True:
@@ -246,9 +256,10 @@ class Publisher:
                 # The next message is brought to the disk, and read, while this one is under way.
                 reading = self._read(found)
                 where = self._named(run)
-                work = stream.publish(self._subject, run.data, runs.headers(where), behind, where.name)
+                name = f"{self._note.note.secret} {where.name}"
+                work = stream.publish(self._subject, run.data, runs.headers(where), behind, name)
                 behind = await stream.connection.while_open(work)
-                self._note.keep(next=run.next, sequence=behind)
+                self._note.confirmed(behind, run.next)
                 self._well()
                 self._flush_in_time()
         finally:
@@ -353,7 +364,7 @@ async def _live(path: Path, target: Target, control: int, told: int, say: Say, c
                 await asyncio.wait([work], timeout=FINISH_SECONDS)
                 if publisher.left:
                     complain(
-                        f"{counted(publisher.left, 'line')} of {path} are not in {target.address.shown} yet;"
+                        f"{counted(publisher.left, 'line')} of {path} {are(publisher.left)} not in {target.address.shown} yet;"
                         " they go there when it is started again"
                     )
             if work.done():

@@ -7,6 +7,7 @@ ours any more; for who wants to know how far behind it is; and for who removes o
 import fcntl
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -42,6 +43,31 @@ class Target(NamedTuple):
         return self.address.stream, self.address.subject or ""
 
 
+class Mark(NamedTuple):
+    """A message that the stream has confirmed."""
+
+    sequence: int
+    next: int
+    """The number of the line behind it."""
+
+
+def thinned(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """As many marks as are needed: the older, the fewer.
+
+    Args:
+        marks: the oldest first.
+
+    Returns:
+        The first and the last of them, and so many between that from any message back to the mark before, it is at most twice as
+        far as to the message itself.
+    """
+    kept = list(marks[-1:])
+    for mark, older in zip(marks[-2:0:-1], marks[-3::-1], strict=False):
+        if marks[-1].sequence - older.sequence > 2 * (marks[-1].sequence - kept[-1].sequence):
+            kept.append(mark)
+    return (*marks[: len(marks) > 1], *reversed(kept))
+
+
 class Note(NamedTuple):
     """How far the lines of a spool have come."""
 
@@ -57,6 +83,10 @@ class Note(NamedTuple):
     """Where it is, for people."""
     trouble: str = ""
     """What keeps lines from being published, if anything does."""
+    secret: str = ""
+    """What nobody else can tell: of it, and of what everybody can, the names of messages are made."""
+    marks: tuple[Mark, ...] = ()
+    """Of the messages that the stream has confirmed, some: see `thinned`."""
 
     def encoded(self) -> bytes:
         """As it is kept."""
@@ -76,9 +106,10 @@ def _decoded(content: bytes | None) -> Note | None:
     try:
         given = json.loads(content or b"")
         note = Note(**{name: given[name] for name in Note._fields if name in given})
+        note = note._replace(marks=tuple(Mark(int(sequence), int(line)) for sequence, line in note.marks))
     except (ValueError, TypeError, RecursionError):
         return None
-    kinds = dict.fromkeys(Note._fields, str) | dict.fromkeys(("next", "sequence"), int)
+    kinds = dict.fromkeys(Note._fields, str) | dict.fromkeys(("next", "sequence"), int) | {"marks": tuple}
     return note if all(isinstance(getattr(note, name), kind) for name, kind in kinds.items()) else None
 
 
@@ -128,7 +159,7 @@ class NoteKeeper:
             raise
         before = _decoded(self._slots.content)
         self.note = before if before and (before.stream, before.subject) == place else Note(*place)
-        self.note = self.note._replace(shown=shown)
+        self.note = self.note._replace(shown=shown, secret=self.note.secret or secrets.token_hex(16))
 
     def _open(self) -> tuple[int, Slots]:
         file = self._directory.open(NOTE, creates=True)
@@ -147,7 +178,17 @@ class NoteKeeper:
             return False
         return os.path.samestat(found, os.fstat(self._file))
 
-    def keep(self, **changes: str | int) -> None:
+    def confirmed(self, sequence: int, following: int) -> None:
+        """Keeps that the stream has confirmed a message.
+
+        Args:
+            sequence: its number.
+            following: that of the line behind it.
+        """
+        marks = thinned((*self.note.marks, Mark(sequence, following)))
+        self.keep(next=following, sequence=sequence, marks=marks)
+
+    def keep(self, **changes: str | int | tuple[Mark, ...]) -> None:
         """Keeps the note with changes. It survives the death of this process."""
         note = self.note._replace(**changes)  # type: ignore[arg-type]
         if note != self.note or not self._slots.content:

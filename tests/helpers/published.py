@@ -34,6 +34,17 @@ def ask(url: str, work: Callable[[Stream], Awaitable[T]], name: str = "LINES") -
     return asyncio.run(connected())
 
 
+def say_raw(server: Server, subject: str, headers: bytes, data: bytes) -> None:
+    """Publishes a message with exactly these bytes as its headers."""
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        told = connection.makefile("rb")
+        told.readline()
+        sizes = f"{len(headers)} {len(headers) + len(data)}"
+        words = f"HPUB {subject} {sizes}\r\n".encode() + headers + data
+        connection.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n' + words + b"\r\nPING\r\n")
+        assert told.readline() == b"PONG\r\n"
+
+
 def messages(url: str, name: str = "LINES") -> list[Message]:
     """All that a stream has."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 
 import pytest
 
@@ -12,18 +11,7 @@ from futebus.nats.errors import Away
 from futebus.nats.stream import Message, Stream
 
 from ..helpers.nats import Server
-from ..helpers.published import ask
-
-
-def say(server: Server, subject: str, headers: bytes, data: bytes) -> None:
-    """Publishes a message with exactly these bytes as its headers."""
-    with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        told = connection.makefile("rb")
-        told.readline()
-        sizes = f"{len(headers)} {len(headers) + len(data)}"
-        words = f"HPUB {subject} {sizes}\r\n".encode() + headers + data
-        connection.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n' + words + b"\r\nPING\r\n")
-        assert told.readline() == b"PONG\r\n"
+from ..helpers.published import ask, say_raw
 
 
 async def take(stream: Stream, count: int) -> list[Message]:
@@ -60,8 +48,8 @@ def test_headers_of_whoever_publishes_change_nothing(keeping: Server, headers: b
 
     ask(keeping.url, make)
     for number in range(300):
-        say(keeping, "lines", headers, b"%d\n" % number)
-    say(keeping, "lines", b"NATS/1.0\r\n\r\n", b"last\n")
+        say_raw(keeping, "lines", headers, b"%d\n" % number)
+    say_raw(keeping, "lines", b"NATS/1.0\r\n\r\n", b"last\n")
 
     async def work(stream: Stream) -> list[Message]:
         return await asyncio.wait_for(take(stream, 301), 10)

@@ -1,14 +1,33 @@
 """Streams of a real server: what they are, and that messages come once and in order."""
 
-from typing import TypeVar
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
 
+import nats
 import pytest
+from nats.aio.msg import Msg
+from nats.js.api import StreamConfig
 
+from futebus.nats import runs
 from futebus.nats.errors import Away, Denied
-from futebus.nats.stream import LAST, LAST_OF_ALL, NoStream, Overtaken, Refused, Stream, UnderWay
+from futebus.nats.stream import (
+    HEADER_BYTES,
+    LAST,
+    LAST_NAME,
+    LAST_OF_ALL,
+    NAME,
+    Message,
+    NoStream,
+    Overtaken,
+    Refused,
+    Stream,
+    UnderWay,
+    _short,
+)
 
 from ..helpers.nats import Server, Serving
-from ..helpers.published import ask
+from ..helpers.published import ask, say_raw
 
 T = TypeVar("T")
 
@@ -56,6 +75,7 @@ def test_who_is_alone_in_a_stream_has_nothing_loaded_to_compare(keeping: Server)
     async def asked(stream: Stream, subject: str) -> tuple[str | None, str | None]:
         found = await stream.last(subject)
         assert found
+        assert (LAST_OF_ALL in found.headers) == (LAST_NAME in found.headers)
         return found.headers.get(LAST), found.headers.get(LAST_OF_ALL)
 
     async def work(stream: Stream) -> None:
@@ -82,12 +102,125 @@ def test_who_is_alone_in_a_stream_has_nothing_loaded_to_compare(keeping: Server)
     ask(keeping.url, work)
 
 
-def test_who_has_no_stream(nats: Server, serving: Serving) -> None:
+@pytest.mark.parametrize("subject", ["lines.a", "lines.b"])
+def test_a_number_alone_is_no_message(keeping: Server, subject: str) -> None:
+    """A stream that is made anew behind the connection may get to the same number, by others. So may one that lost its end."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        behind = 0
+        for name in "abc":
+            behind = await stream.publish("lines.a", b"x\n", {}, behind, name)
+        await stream.jetstream.delete_stream(stream.name)
+        other = Stream(stream.connection, stream.name)
+        await other.make(["lines.>"])
+        before = 0
+        for name in "abc":
+            before = await other.publish(subject, b"other\n", {}, before, f"other {name}")
+        assert before == behind
+        with pytest.raises(Overtaken):
+            await stream.publish("lines.a", b"x\n", {}, behind, "d")
+        assert (await stream.state()).last == 3
+
+    ask(keeping.url, work)
+
+
+def test_a_name_that_another_has_taken_is_told(keeping: Server) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        first = await stream.publish("lines.a", b"x\n", {}, 0, "a")
+        await stream.jetstream.publish("lines.b", b"z\n", headers={NAME: _short(f"lines.a b {first}")})
+        with pytest.raises(Refused, match=r"/LINES: message 2 of lines\.b has the name that the next of lines\.a was to get"):
+            await stream.publish("lines.a", b"y\n", {}, first, "b")
+
+    ask(keeping.url, work)
+
+
+@contextlib.asynccontextmanager
+async def answering(server: Server, answer: bytes, *subjects: str) -> AsyncIterator[None]:
+    """Somebody who answers what is said on some subjects."""
+
+    async def reply(message: Msg) -> None:
+        await message.respond(answer)
+
+    async with await nats.connect(server.url) as client:
+        for subject in subjects:
+            await client.subscribe(subject, cb=reply)
+        await client.flush()
+        yield
+
+
+@pytest.mark.parametrize("answer", [b"", b"x", b"5", b"[]", b"null", b'{"config":5}', b'{"type":"x"}', b'{"error":7}', b"\xff"])
+def test_what_answers_and_is_no_jetstream_is_away(serving: Serving, answer: bytes) -> None:
+    server = serving()
+
+    async def work(stream: Stream) -> None:
+        asked: list[Callable[[], Awaitable[object]]] = [
+            stream.state,
+            lambda: stream.last("lines.a"),
+            lambda: stream.following("lines.a", 1),
+            lambda: stream.stored(1),
+            lambda: stream.publish("lines.a", b"x\n", {}, 0, "a"),
+        ]
+        async with answering(server, answer, "$JS.API.>", "lines.a"):
+            for ask_it in asked:
+                with pytest.raises(Away):
+                    await ask_it()
+
+    ask(server.url, work)
+
+
+def test_somebody_who_confirms_for_the_stream_is_not_believed(serving: Serving) -> None:
+    server = serving()
+
+    async def work(stream: Stream) -> None:
+        async with answering(server, b'{"stream":"ELSEWHERE","seq":77}', "lines.a"):
+            with pytest.raises(Away, match="somebody else has answered for it"):
+                await stream.publish("lines.a", b"x\n", {}, 0, "a")
+
+    ask(server.url, work)
+
+
+def test_headers_that_are_no_text_are_none(keeping: Server) -> None:
+    async def make(stream: Stream) -> None:
+        await stream.make(["lines"])
+
+    async def work(stream: Stream) -> Message | None:
+        return await stream.last("lines")
+
+    ask(keeping.url, make)
+    say_raw(keeping, "lines", b"NATS/1.0\r\nFutebus-Spool: caf\xe9\r\nFutebus-Line: 5\r\n\r\n", b"x\n")
+    found = ask(keeping.url, work)
+    assert found
+    assert found.headers.get("Futebus-Line") == "5"
+    assert all(isinstance(value, str) for value in found.headers.values())
+    assert runs.read(found.headers) is None
+
+
+@pytest.mark.parametrize("name", ["max_msg_size", "max_bytes"])
+def test_what_the_stream_itself_takes_counts(keeping: Server, name: str) -> None:
+    limits: dict[str, Any] = {name: 20_000}
+
+    async def work(stream: Stream) -> None:
+        await stream.jetstream.add_stream(StreamConfig(name=stream.name, subjects=["lines"], **limits))
+        before = stream.max_payload
+        await stream.state()
+        assert (stream.max_payload, stream.limit) == (20_000 - HEADER_BYTES, f"the stream takes (its {name})")
+        assert before > 20_000
+        assert await stream.publish("lines", b"x" * stream.max_payload, {}, 0, "a") == 1
+        assert (await stream.state()).first == 1
+
+    ask(keeping.url, work)
+
+
+def test_who_has_no_stream(serving: Serving) -> None:
+    server = serving()
+
     async def work(stream: Stream) -> None:
         await stream.make(["lines"])
 
     with pytest.raises(Away, match="has no JetStream"):
-        ask(nats.url, work)
+        ask(server.url, work)
     guarded = serving(
         'authorization { users = [{ user: ann, password: x, permissions: { publish: "lines" } }] }\n', jetstream=True
     )

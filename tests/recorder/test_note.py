@@ -26,10 +26,31 @@ def test_short_texts_stay_as_they_are(tmp_path: Path) -> None:
     with NoteKeeper(tmp_path, ("S", "s"), "nats://h/S/s") as keeper:
         keeper.keep(trouble="away")
         kept = keeper.note
-    assert read_note(tmp_path) == kept == Note("S", "s", shown="nats://h/S/s", trouble="away")
+    assert read_note(tmp_path) == kept == Note("S", "s", shown="nats://h/S/s", trouble="away", secret=kept.secret)
+    with NoteKeeper(tmp_path, ("S", "s"), "nats://h/S/s") as keeper:
+        assert keeper.note.secret == kept.secret
+        assert len(kept.secret) == 32
 
 
-@pytest.mark.parametrize("text", [b"[" * 10_000, b'{"stream": "S", "subject": "s", "shown": 5}'])
+def test_marks_are_the_fewer_the_older_they_are(tmp_path: Path) -> None:
+    with NoteKeeper(tmp_path, ("S", "s"), "nats://h/S/s") as keeper:
+        for number in range(1, 3001):
+            keeper.confirmed(3 * number, number)
+            marks = keeper.note.marks
+            assert (marks[0], marks[-1]) == ((3, 1), (3 * number, number))
+            assert list(marks) == sorted(set(marks))
+        assert len(marks) <= 40
+        for newer, older in zip(marks[:0:-1], marks[-2::-1], strict=True):
+            just_before = 3 * number - (newer.sequence - 3)
+            assert 3 * number - older.sequence <= 2 * just_before
+    note = read_note(tmp_path)
+    assert note
+    assert note.marks == marks
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" * 10_000, b'{"stream": "S", "subject": "s", "shown": 5}', b'{"stream": "S", "subject": "s", "marks": [5]}']
+)
 def test_a_note_that_somebody_else_has_made_up_is_none(tmp_path: Path, text: bytes) -> None:
     with open(tmp_path / NOTE, "w+b") as file:
         slots = Slots(file.fileno())

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ...nats import runs
+from ...nats.address import is_within
 from ...nats.fetching import next_of
 from ...nats.reader import Reader
 from ...nats.stream import State
@@ -40,17 +41,29 @@ class Following:
         self._next: Offset | None = None
         """Where the next batch begins, for a Spark that does not tell."""
         self._frozen: int | None = None
+        self._is_listened_to = False
+        """Whether the stream was seen to listen to the subject that is read."""
         self._checked = 0
-        """The connection over which the stream was seen to be what the query has read: while it lasts, nothing is lost."""
+        """The connection over which the stream was seen to be what the query has read."""
 
     @property
     def _name(self) -> str:
         return self._options.place.shown
 
-    def _state(self) -> State:
+    def state(self) -> State:
+        """What the stream is and has.
+
+        Raises:
+            QueryError: it is not the one that is meant, or does not listen to the subject that is read.
+        """
         state = self.reader.state()
         if self._options.created not in (None, state.created):
             raise QueryError(f"{self._name} was made at {state.created}, and not at {self._options.created}")
+        if not self._is_listened_to:
+            self._is_listened_to = True
+            subject = self._options.place.subject
+            if subject is not None and not state.is_fed and not is_within(subject, state.subjects):
+                raise QueryError(f"{self._name}: the stream does not listen to that, but to {' and '.join(state.subjects)}")
         return state
 
     def _offset(self, state: State, begin: int | None, end: int) -> Offset:
@@ -60,18 +73,18 @@ class Following:
     def initial(self) -> Offset:
         """Where a new query begins."""
         if self._initial is None:
-            state = self._state()
+            state = self.state()
             self._initial = self._offset(state, None, state.first if self._options.starts_at == "earliest" else state.last + 1)
         return self._initial
 
     def ends(self) -> Offset:
         """How far there are messages."""
-        state = self._state()
+        state = self.state()
         return self._offset(state, 0, state.last + 1)
 
     def freeze(self) -> None:
         """Takes what there is now for all that there will be."""
-        self._frozen = self._state().last + 1
+        self._frozen = self.state().last + 1
 
     def _lose(self, words: str) -> None:
         if self._options.fails_on_loss:
@@ -102,7 +115,10 @@ class Following:
         connections = self.reader.connections
         if end > state.last + 1:
             low, high = state.first, state.last + 1
-        elif connections == self._checked or not at or self.reader.time_of(end - 1) in (at, None):
+        elif (
+            # Behind a connection that lives on a server may have lost messages, too: it is seen when others have come.
+            (connections == self._checked and end == state.last + 1) or not at or self.reader.time_of(end - 1) in (at, None)
+        ):
             self._checked = connections
             return end
         else:
@@ -126,7 +142,7 @@ class Following:
         start = start or self._next or self.initial()
         deadline = time.monotonic() + self._options.poll_seconds
         while True:
-            state = self._state()
+            state = self.state()
             begin = self._begin(start, state)
             end = state.last + 1 if self._frozen is None else min(self._frozen, state.last + 1)
             is_new = start["from"] is None or start["created"] != state.created or begin != start["next"]
@@ -175,9 +191,10 @@ class Following:
         """The messages of a batch."""
         self._next = end
         begin, stop = end["from"], end["next"]
-        if begin is None or begin >= stop:
+        # Some versions of Spark only tell in this way, at a start, what the last batch was: it is done, and may be gone.
+        if begin is None or begin >= stop or start == end:
             return
-        state = self._state()
+        state = self.state()
         if end["created"] != state.created:
             self._lose(f"messages {begin} to {stop} of {self._name} are gone: it was made anew, at {state.created}")
             return
@@ -193,7 +210,8 @@ class Following:
             for number in self.reader.removed():
                 if begin <= number < stop:
                     self._lose(f"message {number} of {self._name} has been removed before it was read")
-        yield from cut_messages(self._options, state, begin, stop)
+        last = (stop - 1, end["at"]) if end.get("at") and stop == end["next"] else None
+        yield from cut_messages(self._options, state, begin, stop, last=last)
 
     def commit(self, end: Offset) -> None:
         """Everything before `end` has been dealt with. The stream keeps what it is told to keep, whoever has read it."""
@@ -238,7 +256,7 @@ class RemoteReader(DataSourceReader):
         with plainly():
             following = Following(self._options)
             try:
-                state = following.reader.state()
+                state = following.state()
             finally:
                 following.stop()
             return list(cut_messages(self._options, state, state.first, state.last + 1, is_table=True))

@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from ...nats.errors import NatsError
+from ...core.text import are
+from ...nats.errors import MadeAnew, NatsError
 from ...nats.fetching import ASKED_BYTES, Fetched
 from ...nats.reader import Reader
 from ...nats.stream import State
@@ -36,6 +37,7 @@ class MessagesPartition(InputPartition):
         size: about how many bytes they are.
         is_table: whether it is no loss if some between are not there.
         fails_on_loss: whether that some are not there any more is an error.
+        last: number and time of the last message of the batch, as far as that is known: see `Reader.time_of`.
     """
 
     def __init__(
@@ -49,8 +51,10 @@ class MessagesPartition(InputPartition):
         size: float,
         is_table: bool = False,
         fails_on_loss: bool = True,
+        last: tuple[int, str] | None = None,
     ) -> None:
         super().__init__(None)
+        self.last = last
         self.place, self.first, self.end, self.mode, self.created = place, first, end, mode, created
         self.is_table, self.fails_on_loss = is_table, fails_on_loss
         self.filler = bytes(FILLER_BYTES if size < SMALL_BYTES else 0)
@@ -64,7 +68,9 @@ class MessagesPartition(InputPartition):
             QueryError: something else is wrong with the stream.
         """
         place = self.place
-        reader = Reader(place.servers, place.access, place.stream, "a task of futebus on Spark", place.patience)
+        reader = Reader(
+            place.servers, place.access, place.stream, "a task of futebus on Spark", place.patience, created=self.created
+        )
         try:
             yield from rows(self._checked(reader), arrow_schema(schema), self.mode)
         except NatsError as error:
@@ -84,15 +90,24 @@ class MessagesPartition(InputPartition):
         if not is_seen:
             self._check_begin(state, begin)
             at = begin = max(begin, state.first)
-        for message in reader.messages(self.first, self.end, self.place.subject):
-            if is_seen and message.sequence > at:
-                self._lose(f"messages {at} to {message.sequence} of {self.place.shown} have been removed", at, message.sequence)
-            at = message.sequence + 1
-            size += len(message.data)
-            yield message
-            if size >= ASKED_BYTES and not is_seen:
-                self._check_begin(reader.state(), begin)
-                begin, size = at, 0
+        try:
+            for message in reader.messages(self.first, self.end, self.place.subject):
+                if is_seen and message.sequence > at:
+                    self._lose(
+                        f"messages {at} to {message.sequence} of {self.place.shown} have been removed", at, message.sequence
+                    )
+                at = message.sequence + 1
+                size += len(message.data)
+                yield message
+                if size >= ASKED_BYTES and not is_seen:
+                    self._check_begin(reader.state(), begin)
+                    begin, size = at, 0
+        except MadeAnew as error:
+            self._lose(str(error), at, self.end)
+            return
+        # A server may have lost its last messages since they were counted, and have given their numbers to others.
+        if self.last is not None and reader.time_of(self.last[0]) not in (self.last[1], None):
+            self._lose(f"{self.place.shown} has lost its last messages", at, at)
         if not is_seen:
             self._check_begin(reader.state(), begin)
         elif at < self.end:
@@ -107,11 +122,17 @@ class MessagesPartition(InputPartition):
     def _lose(self, words: str, begin: int, end: int) -> None:
         if self.fails_on_loss:
             raise LinesRemoved(f"{words} while they were read{'' if self.is_table else GO_ON}")
-        say(f"{words}; {end - begin} are left out")
+        say(f"{words}; {end - begin} {are(end - begin)} left out")
 
 
 def cut_messages(
-    options: RemoteOptions, state: State, begin: int, end: int, *, is_table: bool = False
+    options: RemoteOptions,
+    state: State,
+    begin: int,
+    end: int,
+    *,
+    is_table: bool = False,
+    last: tuple[int, str] | None = None,
 ) -> Iterator[MessagesPartition]:
     """The messages from `begin` up to `end` in parts for tasks, each of about as many bytes as the options say."""
     each = state.size / max(state.last + 1 - state.first, 1)
@@ -131,4 +152,5 @@ def cut_messages(
             size=size / count,
             is_table=is_table,
             fails_on_loss=options.fails_on_loss,
+            last=last,
         )

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from futebus.spark import joined
-from futebus.spark.options import QueryError
-from futebus.spark.remote import parse_remote
+from futebus.spark.options import LinesRemoved, QueryError
+from futebus.spark.remote import STREAM_SCHEMA, parse_remote
 from futebus.spark.source.following import Following
 from futebus.spark.source.query import Offset
 from tests.helpers.nats import Server, Serving, keeping, serving
@@ -184,7 +184,7 @@ def following(filled: Filled, **options: object) -> Following:
 
 def texts(stream: Following, start: Offset | None, end: Offset) -> list[bytes]:
     """What a batch has."""
-    parts = list(stream.partitions(start or end, end))
+    parts = list(stream.partitions(start or stream.initial(), end))
     return [message.data for part in parts for message in stream.reader.messages(part.first, part.end)]
 
 
@@ -223,6 +223,95 @@ def test_a_stream_that_has_lost_its_last_messages(keeping: Server, filled: Fille
             again.stop()
     finally:
         running.stop()
+
+
+def test_the_end_is_lost_behind_a_connection_that_lives_on(
+    keeping: Server, filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it may be if the server that one is connected to is another than the one that keeps the stream."""
+    filled.fill(2, lines=1)
+    running = following(filled)
+    try:
+        with keeping.losing():
+            filled.fill(1, lines=1)
+            first = running.latest(None, False)
+        filled._last["lines.a"] = 2
+        running.reader.state()
+        monkeypatch.setattr(running.reader, "connections", running._checked)
+        filled.outside(b"new 1\n")
+        filled.outside(b"new 2\n")
+        with pytest.raises(QueryError, match=r"has lost its last messages: the query has read it up to 4, and .*, up to 3;"):
+            running.latest(first, False)
+    finally:
+        running.stop()
+
+
+def test_a_stream_that_is_made_anew_while_a_task_reads_it(filled: Filled) -> None:
+    text = b"x" * 100_000 + b"\n"
+
+    def fill(begin: int) -> None:
+        for number in range(begin, begin + 300):
+            filled.outside(b"%d " % number + text)
+
+    fill(1000)
+    stream = following(filled)
+    try:
+        end = stream.latest(None, False)
+        (part, *_) = stream.partitions(stream.initial(), end)
+        part.end = end["next"]
+        taken: list[str] = []
+        batches = part.read(STREAM_SCHEMA)
+        taken += next(batches).column("value").to_pylist()
+        filled.remake()
+        fill(2000)
+        with pytest.raises(LinesRemoved, match=r"/LINES has been made anew, at 20.* while they were read; with failOnDataLoss"):
+            taken.extend(value for batch in batches for value in batch.column("value").to_pylist())
+        assert [int(line.split()[0]) for line in taken] == [*range(1000, 1000 + len(taken))]
+    finally:
+        stream.stop()
+
+
+def test_a_server_that_loses_messages_while_a_task_reads_them(keeping: Server, filled: Filled) -> None:
+    said = filled.fill(2, lines=1)
+    stream = following(filled)
+    try:
+        with keeping.losing():
+            said += filled.fill(1, lines=1)
+            end = stream.latest(None, False)
+            (part, *_) = stream.partitions(stream.initial(), end)
+            part.end = end["next"]
+            read = part.read(STREAM_SCHEMA)
+        filled._last["lines.a"] = 2
+        filled.outside(b"another\n")
+        with pytest.raises(LinesRemoved, match="/LINES has lost its last messages while they were read"):
+            list(read)
+    finally:
+        stream.stop()
+
+
+def test_the_last_batch_is_told_again_when_it_has_been_removed(filled: Filled) -> None:
+    """As Spark before 4.2 does at a start: it asks for the parts of what is done."""
+    filled.fill(3, lines=1)
+    stream = following(filled)
+    try:
+        first = stream.latest(None, False)
+        filled.fill(1, lines=1)
+        filled.purge(4)
+        assert list(stream.partitions(first, first)) == []
+        assert texts(stream, first, stream.latest(None, False)) == [b"line 3\n"]
+    finally:
+        stream.stop()
+
+
+@pytest.mark.parametrize("how", ["stream", "table"])
+def test_a_subject_that_the_stream_does_not_listen_to(spark: SparkSession, filled: Filled, how: str) -> None:
+    words = "/LINES/nosuch: the stream does not listen to that, but to lines.>"
+    if how == "table":
+        with pytest.raises(AnalysisException, match=words):
+            spark.read.format("futebus").load(f"{filled.url}/nosuch").collect()
+    else:
+        with pytest.raises(QueryError, match=words):
+            following(filled, path=f"{filled.url}/nosuch").initial()
 
 
 def test_an_offset_without_a_time_is_a_number(filled: Filled) -> None:
