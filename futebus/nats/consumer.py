@@ -16,6 +16,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import NotFoundError
 
 from .errors import Away, NatsError
+from .fetching import ALL_CAME
 from .stream import Message, Stream
 
 BATCH = 256
@@ -170,18 +171,19 @@ class Consumer:
         self._heard = asyncio.get_running_loop().time()
         # Who publishes chooses headers: only by the subject for the confirmation is a message told from what the server says.
         if raw.reply.startswith("$JS.ACK."):
-            words = raw.reply.split(".")  # later servers put two words more in the middle, and one behind
-            sequence = int(words[5 if len(words) == 9 else 7])
+            parts = raw.reply.split(".")  # later servers put two words more in the middle, and one behind
+            sequence = int(parts[5 if len(parts) == 9 else 7])
             self._waiting.append((Message(sequence, raw.subject, raw.headers or {}, raw.data), raw.reply))
             self._left -= 1
             self._is_asked = self._left > 0
         else:
-            status = (raw.headers or {}).get("Status")
-            if not status or status == "100":  # a heartbeat
+            told = raw.headers or {}
+            status, words = told.get("Status"), told.get("Description", "")
+            if not status or status == "100" or words == ALL_CAME:  # 100: a heartbeat
                 return
             # What was asked for has come to its end, or its consumer has: asked again, the latter is not answered.
             self._is_asked = False
-            if status not in ("404", "408") and "MaxBytes" not in (raw.headers or {}).get("Description", ""):
+            if status not in ("404", "408") and "MaxBytes" not in words:
                 self._stream.connection.why = f"its consumer {self._name} has gone"
                 self._stream.connection.is_closed.set()
         self._changed.set()

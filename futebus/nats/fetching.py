@@ -38,6 +38,9 @@ _API = "$JS.API"
 _TOO_LARGE = "409"
 """The status of a request whose bytes do not suffice for the next message."""
 
+ALL_CAME = "Batch Completed"
+"""What servers from 2.10 on say with that same status when all messages have come that were asked for."""
+
 
 class Fetched(NamedTuple):
     """A message of a stream, as a reader gets it."""
@@ -105,7 +108,10 @@ class Pull:
     async def _take(self, message: Msg) -> None:
         words = message.reply.split(".")
         if len(words) < 9:
-            self._status = (message.headers or {}).get("Status", "")
+            told = message.headers or {}
+            if told.get("Description") == ALL_CAME:  # we count, too, and may have asked for others
+                return
+            self._status = told.get("Status", "")
             if self._status != "100":  # which says that it is there
                 self._asked = 0
         else:

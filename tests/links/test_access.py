@@ -165,10 +165,11 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority `ca.pem`, and certificates `server` and `client` that it has signed, with their keys."""
     place = tmp_path_factory.mktemp("papers")
     script = """
-        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -subj /CN=ca -days 9
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem \\
+            -subj /CN=ca -days 9 -addext keyUsage=critical,keyCertSign,cRLSign
         for who in server client; do
             openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout $who.key -subj /CN=$who -out $who.csr
-            printf 'subjectAltName=IP:127.0.0.1' > ext
+            printf 'subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid' > ext
             openssl x509 -req -in $who.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out $who.pem -days 9 -extfile ext
         done
     """

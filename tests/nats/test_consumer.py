@@ -8,6 +8,7 @@ import pytest
 from futebus.nats.connection import PATIENCE, Connection
 from futebus.nats.consumer import Consumer
 from futebus.nats.errors import Away
+from futebus.nats.fetching import Pull
 from futebus.nats.stream import Message, Stream
 
 from ..helpers.nats import Server
@@ -26,6 +27,28 @@ async def take(stream: Stream, count: int) -> list[Message]:
             if len(found) == count:
                 break
     return found
+
+
+def test_that_all_has_come_ends_nothing(keeping: Server) -> None:
+    """Servers from 2.10 on say so, with a status that others have for what is wrong."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        consumer, pull = Consumer(stream, "reader", "me", None), Pull(stream, 1, None, headers_only=False)
+        await consumer.begin(1)
+        await pull.begin()
+        async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+            behind = 0
+            for name in "abc":
+                for inbox in (consumer._inbox, pull._inbox):
+                    words = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: 5\r\n\r\n"
+                    await asyncio.to_thread(say_raw, keeping, inbox, words, b"")
+                behind = await stream.publish("lines", name.encode(), {}, behind, name)
+                assert (await anext(messages))[0].data == name.encode()
+                assert [message.data for message in await pull.some(behind + 1)] == [name.encode()]
+            assert not stream.connection.is_closed.is_set()
+
+    ask(keeping.url, work)
 
 
 @pytest.mark.parametrize(
