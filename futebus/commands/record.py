@@ -167,6 +167,8 @@ def main(arguments: list[str] | None = None) -> int:
     wrong = sorted(set(given) & {*(RECORDS if shows else PRINTS), *shown})
     if wrong:
         what = "does not go with --print or --info" if shows and wrong[0] in RECORDS else "is for --print only"
+        if "://" in str(given.get(wrong[0], "")):
+            what = "with a URL is for recording only"
         command.error(f"{_option(wrong[0])} {what}")
     if shows and paths:
         command.error(f"one spool, please, and not {' '.join(map(str, paths))} too")

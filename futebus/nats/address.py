@@ -219,6 +219,8 @@ def read_subject(text: str, *, is_filter: bool = False) -> str:
         raise ValueError("a subject has no @")
     if text.startswith("$"):
         raise ValueError(f"subjects that begin with $ are the servers' own: {text!r}")
+    if text.split(".")[0] == "_INBOX":
+        raise ValueError(f"subjects that begin with _INBOX are for answers: {text!r}")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:

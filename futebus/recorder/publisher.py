@@ -72,6 +72,8 @@ class Publisher:
         """When the stream was reached."""
         self._flushed = time.monotonic()
         self._damage: set[tuple[int, int]] = set()
+        self.foreign = ""
+        """Why the subject takes no line of this spool any more; "" if it does."""
         self.is_finishing = asyncio.Event()
         """Whether it is to end when all is published that is there."""
 
@@ -99,7 +101,7 @@ class Publisher:
         pause, longest = RETRY_SECONDS
         while True:
             connection = None
-            trouble = limit = ""
+            trouble = limit = self.foreign = ""
             self._began = 0.0
             try:
                 connection = await self._servers.connect()
@@ -120,6 +122,7 @@ class Publisher:
                 if ends_if_refused and not self._has_told and not isinstance(error, Away):
                     raise
                 trouble = str(error)
+                self.foreign = trouble * isinstance(error, Foreign)
             except LineTooLong as error:
                 trouble = f"line {error.line} has {error.size} bytes, more than {limit}; it and those behind it wait for that"
             except (SpoolError, OSError) as error:
@@ -305,6 +308,8 @@ FINISH = b"F"
 JOINED, AWAY = b"J", b"A"
 """What it tells: that the stream was reached; that it is away, and waited for."""
 
+_LATER = "they go there when it is started again"
+
 LOCK_SECONDS = 0.05
 """How often it is tried whether the publisher before has gone."""
 
@@ -363,10 +368,8 @@ async def _live(path: Path, target: Target, control: int, told: int, say: Say, c
                 publisher.is_finishing.set()
                 await asyncio.wait([work], timeout=FINISH_SECONDS)
                 if publisher.left:
-                    complain(
-                        f"{counted(publisher.left, 'line')} of {path} {are(publisher.left)} not in {target.address.shown} yet;"
-                        " they go there when it is started again"
-                    )
+                    left = f"{counted(publisher.left, 'line')} of {path} {are(publisher.left)} not in {target.address.shown}"
+                    complain(f"{left}: {publisher.foreign}" if publisher.foreign else f"{left} yet; {_LATER}")
             if work.done():
                 work.result()
         except NatsError as error:

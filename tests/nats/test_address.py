@@ -54,6 +54,7 @@ def test_addresses(text: str, servers: list[Server], shown: str | None) -> None:
         ("nats://host/a b", "words with dots between"),
         ("nats://host/a\r\nPUB x 0", "words with dots between"),
         ("nats://host/$SYS.x", "the servers' own"),
+        ("nats://host/_INBOX.x", "are for answers"),
         ("nats://host/\udc80", "UTF-8"),
         ("nats://host/" + "x" * 1001, "at most 1000 bytes"),
     ],

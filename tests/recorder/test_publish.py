@@ -428,7 +428,7 @@ def test_an_old_copy_of_a_spool_is_refused(bus: Mount, recording: Recording, kee
         (["--to", "nats://h/S/a.*", "U_x", "spool"], "argument --to: one subject, please, and no wildcard: 'a.*'"),
         (["--to", "nats://ann:secret@h/", "U_x", "spool"], "argument --to: not nats://USER:PASSWORD@SERVER/SUBJECT"),
         (["--to", "nats://h/S/x", "--print", "spool"], "argument --to: not the number of a line (1234, -100)"),
-        (["--to", "nats://h/S/x", "--info", "spool"], "--to is for --print only"),
+        (["--to", "nats://h/S/x", "--info", "spool"], "--to with a URL is for recording only"),
         (["--stream-replicas", "2", "U_x", "spool"], "--stream-replicas is of use with --to only"),
         (["--creds", "file", "U_x", "spool"], "--creds is of use with --to only"),
         (["--creds", "file", "--print", "spool"], "--creds does not go with --print or --info"),

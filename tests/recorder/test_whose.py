@@ -40,6 +40,7 @@ def test_an_old_copy_that_has_new_lines_is_refused(bus: Mount, recording: Record
     assert (note := read_note(copy.spool))
     assert (note.next, "other lines than" in note.trouble) == (10, True)
     copy.end()
+    assert f"30 lines of {copy.spool} are not in {to}: {keeping.url}/LINES has other lines than" in copy.words
     assert lines_in(messages(keeping.url)) == numbered(0, 20)
 
 
