@@ -77,7 +77,9 @@ class Told(NamedTuple):
 async def ask(stream: Stream, subject: str, query: str) -> Told:
     """Asks what a stream is and has, what the last message of a subject tells a query, and how long the next may be."""
     state = await stream.state()
-    limit = Limit(max(stream.connection.max_payload - HEADER_BYTES, 0), "servers take (max_payload)")
+    most, servers = state.max_message, stream.connection.max_payload
+    words = "the stream takes (max_msg_size)" if 0 < most < servers else "servers take (max_payload)"
+    limit = Limit(max((most if 0 < most < servers else servers) - HEADER_BYTES, 0), words)
     return Told(state, known_of(await stream.last(subject), query), limit)
 
 

@@ -282,6 +282,15 @@ def test_messages_are_as_long_as_servers_take(serving: Serving, filling: Filling
     assert text_of(messages(server.url)) == text + "put right\n"
 
 
+def test_messages_are_as_long_as_the_stream_takes(keeping: Server, filling: Filling, tmp_path: Path) -> None:
+    filling(keeping.url, max_msg_size=5000)
+    text = "".join(f"{number:099}\n" for number in range(100))
+    publish(keeping.url, tmp_path, 0, text)
+    assert text_of(messages(keeping.url)) == text
+    with pytest.raises(SinkError, match=r"^a line is longer than the 904 bytes that the stream takes \(max_msg_size\)$"):
+        publish(keeping.url, tmp_path, 1, "x" * 1000 + "\n")
+
+
 @pytest.mark.parametrize("earlier", [1, 2, 3])
 def test_an_earlier_publisher_may_have_cut_a_batch_in_another_way(
     keeping: Server, filled: Filled, tmp_path: Path, earlier: int
