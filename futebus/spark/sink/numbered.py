@@ -22,7 +22,7 @@ from ...host.durable import write_all
 from ...nats import runs
 from ...nats.errors import NatsError
 from ...nats.reader import Reader
-from ...nats.stream import Overtaken, Stream, UnderWay
+from ...nats.stream import NoStream, Overtaken, Refused, Stream, UnderWay
 from ..remote import Place
 from ..telling import say
 from .asking import BATCH, BEGIN, END, Known, Limit, Told, ask, has_kept
@@ -105,6 +105,8 @@ class Publisher:
         self._reader = Reader(place.servers, place.access, place.stream, _NAME, place.patience, say)
         self._behind = 0
         self._limit: Limit | None = None
+        self._is_doubtful = False
+        """Whether the stream may have the message that is being sent."""
 
     def __enter__(self) -> "Publisher":
         return self
@@ -137,6 +139,8 @@ class Publisher:
                 return
             before, at = at, self._journal.record.position
             left = _TRIES if at > before else left - 1
+            if self._is_doubtful and not at:
+                break  # to come behind the other one now might be to come a second time
         raise SinkError(self._refusal)
 
     def _publish(self, batch: int, portions: Sequence[Portion]) -> None:
@@ -278,13 +282,23 @@ class Publisher:
         headers = {**runs.headers(where), BATCH: str(batch), BEGIN: str(begin), **({END: str(line + lines)} if is_last else {})}
         before = self._journal.record._replace(position=line, intent=0)
         self._journal.note(before._replace(intent=lines))
-        self._behind = self._reader.do(lambda stream: self._added(stream, text, headers, where))
+        self._is_doubtful = False
+        try:
+            self._behind = self._reader.do(lambda stream: self._added(stream, text, headers, where))
+        except NatsError:
+            if not self._is_doubtful:
+                self._journal.note(before)
+            raise
         self._journal.note(before._replace(position=line + lines, sequence=self._behind))
 
     async def _added(self, stream: Stream, text: bytes, headers: Mapping[str, str], where: runs.Where) -> int:
         """Adds a message, unless an earlier try has done so. Returns its number."""
+        was_doubtful, self._is_doubtful = self._is_doubtful, True
         try:
             return await stream.publish(self._subject, text, headers, self._behind, where.name)
+        except (Refused, NoStream):
+            self._is_doubtful = was_doubtful
+            raise
         except (Overtaken, UnderWay) as error:
             last = await stream.last(self._subject)
             found = runs.read(last.headers) if last is not None else None
@@ -292,6 +306,7 @@ class Publisher:
                 return last.sequence
             if isinstance(error, Overtaken) or (found is not None and found.name == where.name):
                 # An earlier publisher may have cut the batch in another way. What is missing begins elsewhere then.
+                self._is_doubtful = was_doubtful
                 raise Overtaken(str(error)) from None
             raise
 

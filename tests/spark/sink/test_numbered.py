@@ -1,5 +1,6 @@
 """Rows to a subject of a stream: each line once, in order, whoever is killed, and nobody else's lines among them."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -15,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from futebus.nats import address, runs
 from futebus.nats.access import Access
+from futebus.nats.errors import Away
 from futebus.nats.fetching import Fetched
 from futebus.nats.reader import Reader
-from futebus.nats.stream import Message
+from futebus.nats.stream import Message, Stream
 from futebus.spark.remote import Place
 from futebus.spark.sink.asking import BATCH, BEGIN, END, known_of
 from futebus.spark.sink.journal import Journal, Record, State
@@ -291,6 +293,48 @@ def test_messages_are_as_long_as_the_stream_takes(keeping: Server, filling: Fill
         publish(keeping.url, tmp_path, 1, "x" * 1000 + "\n")
 
 
+def test_what_was_refused_is_not_out(keeping: Server, filled: Filled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So it is not sent again, but what it was put right to."""
+    portions = staged(tmp_path, 0, "wrong\n")
+    for _ in range(2):
+        with (
+            Publisher(place_of(keeping.url, "other"), tmp_path, QUERY) as publisher,
+            pytest.raises(SinkError, match="no stream listens to that subject"),
+        ):
+            publisher.publish(0, portions)
+    forget(tmp_path, 0, [portion.file for portion in portions])
+    assert os.listdir(tmp_path) == ["journal"]
+    publish(keeping.url, tmp_path, 0, "right\n")
+    assert text_of(messages(keeping.url)) == "right\n"
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_what_a_server_does_not_answer_is_doubtful(keeping: Server, filled: Filled, tmp_path: Path, is_asked: bool) -> None:
+    """Unless it was not even asked."""
+
+    class Ending(Publisher):
+        def _put(self, *what: Any, **how: Any) -> None:
+            if not is_asked:
+                self._reader.close()
+                self._reader = Reader(address.read_servers("nats://127.0.0.1:1"), Access(), "LINES", "a test", 0)
+            super()._put(*what, **how)
+
+        async def _added(self, *what: Any) -> int:
+            keeping.kill()
+            return await super()._added(*what)
+
+    place = dataclasses.replace(place_of(keeping.url), patience=0.0)
+    with Ending(place, tmp_path, QUERY) as publisher, pytest.raises(SinkError, match=r"\(for 0 s\)$"):
+        publisher.publish(0, staged(tmp_path, 0, "a\n"))
+    if is_asked:
+        keeping.begin()
+    with Journal(tmp_path / "journal") as journal:
+        assert journal.record[:5] == (0, State.BEGUN, 0, 0, int(is_asked))
+    publish(keeping.url, tmp_path, 0)
+    assert text_of(messages(keeping.url)) == "a\n"
+
+
 @pytest.mark.parametrize("earlier", [1, 2, 3])
 def test_an_earlier_publisher_may_have_cut_a_batch_in_another_way(
     keeping: Server, filled: Filled, tmp_path: Path, earlier: int
@@ -321,6 +365,24 @@ def test_another_publisher_is_refused(keeping: Server, filled: Filled, tmp_path:
     with pytest.raises(SinkError, match=r"/lines.out has a message of another publisher: a query needs a subject of its own$"):
         publish(keeping.url, tmp_path, 1, "b\n")
     assert [message.data for message in messages(keeping.url)] == [b"before\n", b"a\n", b"other\n"]
+
+
+def test_another_publisher_comes_while_it_is_doubtful_what_was_sent(keeping: Server, filling: Filling, tmp_path: Path) -> None:
+    """And the server has forgotten that it has got it."""
+    filling(keeping.url, duplicate_window=0.1)
+
+    class Doubting(Publisher):
+        async def _added(self, stream: Stream, *what: Any) -> int:
+            number = await super()._added(stream, *what)
+            await stream.publish("lines.out", b"other\n", {}, number, "other")
+            raise Away("nobody answers")
+
+    with (
+        Doubting(place_of(keeping.url), tmp_path, QUERY) as publisher,
+        pytest.raises(SinkError, match=r"/lines.out has a message of another publisher"),
+    ):
+        publisher.publish(0, staged(tmp_path, 0, "a\n"))
+    assert [message.data for message in messages(keeping.url)] == [b"a\n", b"other\n"]
 
 
 def test_messages_are_removed_while_more_are_sent(keeping: Server, filled: Filled, tmp_path: Path) -> None:
