@@ -1,4 +1,4 @@
-"""What a stream tells a query: how far it has come there, whether the stream has lost some of it, and how long a message may be.
+"""What a stream tells a query: how far it has come there, whether the stream has lost some of it, and what the stream takes.
 
 The one rule: a stream that has fewer messages than it had confirmed, or another one in the place of ours, is not believed.
 """
@@ -7,7 +7,9 @@ import re
 from typing import NamedTuple
 
 from ...nats import runs
+from ...nats.address import is_within
 from ...nats.stream import HEADER_BYTES, Message, State, Stream
+from .outlet import SinkError
 
 BATCH, BEGIN, END = "Futebus-Batch", "Futebus-Batch-Begin", "Futebus-Batch-End"
 """Headers: of which batch of the query a message is; the number of the batch's first line; with the last message of a batch, that
@@ -100,3 +102,30 @@ async def has_kept(stream: Stream, state: State, query: str, sequence: int, line
         return True
     found = known_of(there, query)
     return found.is_ours and found.next == line
+
+
+def check_takes(shown: str, state: State, name: str, subject: str) -> None:
+    """Sees that a stream takes what is published on a subject, and says so.
+
+    Args:
+        shown: where the stream is.
+        state: what it is.
+        name: its.
+        subject: the subject.
+
+    Raises:
+        SinkError: it does not.
+    """
+    if state.mirrors:
+        raise SinkError(f"{shown} is a mirror of the stream {state.mirrors}, and takes nothing else: publish in that one")
+    if state.is_sealed:
+        raise SinkError(f"{shown} is sealed, and takes nothing any more")
+    if not state.is_acknowledging:
+        raise SinkError(f"{shown} acknowledges nothing (no_ack), so nobody knows what it has: nats stream edit changes that")
+    if 0 < state.max_message <= HEADER_BYTES:
+        raise SinkError(f"{shown} takes {state.max_message} bytes (max_msg_size), and headers alone may have {HEADER_BYTES}")
+    if not is_within(subject, state.subjects):
+        raise SinkError(
+            f"{shown} does not listen to {subject}, but to {' and '.join(state.subjects) or 'nothing'}:"
+            f" nats stream edit {name} --subjects changes that"
+        )

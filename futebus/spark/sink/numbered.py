@@ -20,12 +20,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ...host.durable import write_all
 from ...nats import runs
-from ...nats.errors import NatsError
+from ...nats.errors import Away, NatsError
 from ...nats.reader import Reader
 from ...nats.stream import NoStream, Overtaken, Refused, Stream, UnderWay
 from ..remote import Place
 from ..telling import say
-from .asking import BATCH, BEGIN, END, Known, Limit, Told, ask, has_kept
+from .asking import BATCH, BEGIN, END, Known, Limit, Told, ask, check_takes, has_kept
 from .journal import Journal, Record, State
 from .lines import Columns, blocks
 from .outlet import SinkError
@@ -59,6 +59,23 @@ class NumberedTarget:
         if len(runs.encoded(self.place.subject or "")) > MOST_NAME:
             shown = self.place.shown
             raise SinkError(f"{shown}: the name of the subject is too long: {MOST_NAME} bytes, please, percent-encoded")
+
+    def check(self) -> None:
+        """Sees that the stream is there and takes what will be published. Servers that are away say nothing of that yet.
+
+        Raises:
+            SinkError: it does not.
+        """
+        assert self.place.subject is not None
+        reader = Reader(self.place.servers, self.place.access, self.place.stream, _NAME, 0)
+        try:
+            check_takes(reader.shown, reader.state(), self.place.stream, self.place.subject)
+        except Away:
+            pass
+        except NatsError as error:
+            raise SinkError(str(error)) from None
+        finally:
+            reader.close()
 
     def write(
         self, batches: Iterable["RecordBatch"], query: str, batch: int, partition: int, *, makes_directory: bool = True

@@ -1,8 +1,10 @@
 """Rows to a subject of a stream: each line once, in order, whoever is killed, and nobody else's lines among them."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from futebus.nats import address, runs
@@ -21,7 +23,7 @@ from futebus.nats.fetching import Fetched
 from futebus.nats.reader import Reader
 from futebus.nats.stream import Message, Stream
 from futebus.spark.remote import Place
-from futebus.spark.sink.asking import BATCH, BEGIN, END, known_of
+from futebus.spark.sink.asking import BATCH, BEGIN, END, check_takes, known_of
 from futebus.spark.sink.journal import Journal, Record, State
 from futebus.spark.sink.lines import Columns
 from futebus.spark.sink.numbered import NumberedTarget, Publisher, forget
@@ -523,6 +525,25 @@ def test_there_and_back(spark: SparkSession, keeping: Server, filled: Filled, tm
     assert {(row.channel, row.subject) for row in rows} == {("lines.out", "lines.out")}
 
 
+def test_a_query_to_what_no_stream_listens_to_goes_on_when_one_does(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "0.txt").write_text("a\nb\n")
+    staging = tmp_path / "staging"
+
+    def run() -> None:
+        writer = spark.readStream.text(str(tmp_path / "source")).writeStream.format("futebus")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).option("stagingLocation", str(staging))
+        assert writer.trigger(availableNow=True).start(f"{filled.url}/other").awaitTermination(120)
+
+    with pytest.raises(StreamingQueryException, match=r"/LINES does not listen to other, but to lines\.>: nats stream edit"):
+        run()
+    assert not os.listdir(staging)
+    filled.do(lambda stream: stream.jetstream.update_stream(name="LINES", subjects=["lines.>", "other"]))
+    run()
+    rows = spark.read.format("futebus").load(filled.url).orderBy("sequence", "offset").collect()
+    assert [(row.value, row.subject) for row in rows] == [("a", "other"), ("b", "other")]
+
+
 def test_tables_come_behind_each_other(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     for text in ("first", "second"):
         writer = spark.createDataFrame([(text,)], "value STRING").write.format("futebus").mode("append")
@@ -539,7 +560,12 @@ def test_tables_come_behind_each_other(spark: SparkSession, filled: Filled, tmp_
         ("/lines.a", "value STRING", {"delivery": "direct"}, "delivery=direct is for channels"),
         ("/lines.a", "value STRING", {"stagingLocation": ""}, "there is no stagingLocation"),
         ("/lines.a", "value STRING, channel STRING", {}, "a stream takes no column but `value`"),
-        ("/other", "value STRING", {}, "no stream listens to that subject|expected stream does not match"),
+        (
+            "/other",
+            "value STRING",
+            {},
+            "/LINES does not listen to other, but to lines.>: nats stream edit LINES --subjects changes that",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(
@@ -549,6 +575,46 @@ def test_what_cannot_be_is_said(
     given = {"stagingLocation": str(tmp_path), "timeoutMs": "0", **options}
     with pytest.raises(PySparkException, match=words):
         spark.createDataFrame([row], columns).write.format("futebus").mode("append").options(**given).save(filled.url + where)
+
+
+@pytest.mark.parametrize(
+    ("limits", "subject", "words"),
+    [
+        ({}, "other", "/LINES does not listen to other, but to lines.>: nats stream edit LINES --subjects changes that$"),
+        ({}, "lines.out", None),
+        ({"no_ack": True}, "lines.out", r"/LINES acknowledges nothing \(no_ack\)"),
+        ({"max_msg_size": 4096}, "lines.out", r"/LINES takes 4096 bytes \(max_msg_size\), and headers alone may have 4096$"),
+    ],
+)
+def test_what_a_stream_does_not_take_is_said_at_once(
+    keeping: Server, filling: Filling, tmp_path: Path, limits: dict[str, Any], subject: str, words: str | None
+) -> None:
+    """Before anything is staged."""
+    filling(keeping.url, **limits)
+    found = NumberedTarget(place_of(keeping.url, subject), Columns(0, None, None), tmp_path)
+    with pytest.raises(SinkError, match=words) if words else contextlib.nullcontext():
+        found.check()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mirrors": "MAIN"}, "LINES is a mirror of the stream MAIN, and takes nothing else: publish in that one"),
+        ({"is_sealed": True}, "LINES is sealed, and takes nothing any more"),
+        ({"subjects": ()}, "LINES does not listen to a, but to nothing: nats stream edit LINES --subjects changes that"),
+    ],
+)
+def test_a_stream_may_take_nothing(filled: Filled, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(SinkError, match=f"^{re.escape(words)}$"):
+        check_takes("LINES", filled.state._replace(**change), "LINES", "a")
+
+
+def test_a_stream_that_is_not_there_is_missed_at_once(keeping: Server, tmp_path: Path) -> None:
+    found = NumberedTarget(place_of(keeping.url), Columns(0, None, None), tmp_path)
+    with pytest.raises(SinkError, match=r"/LINES: there is no such stream$"):
+        found.check()
+    keeping.kill()
+    found.check()  # it is waited for with the first batch
 
 
 if __name__ == "__main__":
