@@ -3,6 +3,9 @@
 The journal is a file that is mapped into memory and shared: what was stored is in the file even if the very next instruction is
 never reached. A record is stored into one of two slots in turn, with a count and a checksum. So there is always a whole one, also
 when a kill or a loss of power has torn the other.
+
+What a stream has confirmed stands behind that, with a checksum of its own. So a journal without it can be read, and one with it
+by who knows nothing of it.
 """
 
 import enum
@@ -22,6 +25,7 @@ _SLOT = mmap.PAGESIZE
 """Bytes. Each slot has a page of its own: a page is what is written to the disk at once, and may be torn."""
 
 _BODY = struct.Struct("<8sQqIIQQ")
+_CONFIRMED = struct.Struct("<Q64s")
 _SUM = struct.Struct("<I")
 _MAGIC = b"futebus1"
 
@@ -48,6 +52,10 @@ class Record(NamedTuple):
     intent: int = 0
     """How many bytes are just being written from there. If that is not 0 when the journal is opened, somebody was killed while
     writing, and nobody can tell whether these were accepted."""
+    sequence: int = 0
+    """The number of the last message that a stream has confirmed; 0 if there is none, or none is known."""
+    created: str = ""
+    """When that stream was made; "" if it is not known."""
 
 
 class Journal:
@@ -97,15 +105,21 @@ class Journal:
         magic, count, batch, state, segment, position, intent = _BODY.unpack(body)
         if magic != _MAGIC or checksum != zlib.crc32(body):
             return None
-        return count, Record(batch, State(state), segment, position, intent)
+        start += len(body) + _SUM.size
+        confirmed = self._map[start : start + _CONFIRMED.size]
+        (checksum,) = _SUM.unpack_from(self._map, start + len(confirmed))
+        sequence, created = _CONFIRMED.unpack(confirmed) if checksum == zlib.crc32(body + confirmed) else (0, b"")
+        return count, Record(batch, State(state), segment, position, intent, sequence, created.rstrip(b"\0").decode())
 
     def note(self, record: Record) -> None:
         """Stores a record. From then on it survives the death of this process."""
         count = self._count + 1
-        batch, state, segment, position, intent = record
+        batch, state, segment, position, intent, sequence, created = record
         body = _BODY.pack(_MAGIC, count, batch, state, segment, position, intent)
+        confirmed = _CONFIRMED.pack(sequence, created.encode())
+        stored = body + _SUM.pack(zlib.crc32(body)) + confirmed + _SUM.pack(zlib.crc32(body + confirmed))
         start = (count & 1) * _SLOT
-        self._map[start : start + _BODY.size + _SUM.size] = body + _SUM.pack(zlib.crc32(body))
+        self._map[start : start + len(stored)] = stored
         self._count, self.record = count, record
 
     def note_durably(self, record: Record) -> None:

@@ -144,7 +144,7 @@ def listed(directory: Path, batch: int) -> list[Portion]:
 
 def _publish_rest(journal: Journal, directory: Path, bus: Path) -> None:
     """Publishes what the journal says is missing of its batch."""
-    batch, _, first, position, doubtful = journal.record
+    batch, _, first, position, doubtful, *_ = journal.record
     segments = listed(directory, batch)
     with Outlets(bus, may_block=False) as outlets, Pieces(directory) as pieces:
         for index in range(first, len(segments)):

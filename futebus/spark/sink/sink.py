@@ -216,7 +216,9 @@ def _numbered(columns: Columns, given: Mapping[str, str]) -> "NumberedTarget":
     staging = _staging({"delivery": STAGED, **given})
     if staging is None:
         raise SinkError("delivery=direct is for channels: a stream gets each line once, so delivery is staged")
-    return NumberedTarget(place, columns, staging)
+    found = NumberedTarget(place, columns, staging)
+    found.check()
+    return found
 
 
 def _staging(given: Mapping[str, str]) -> Path | None:

@@ -14,6 +14,8 @@ from ...helpers.descriptors import descriptors
 
 SLOTS = (0, mmap.PAGESIZE)
 
+WHEN = "2026-01-02T03:04:05.678901+00:00"
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -42,8 +44,8 @@ def test_what_was_noted_is_there(path: Path) -> None:
     for number in range(5):
         with Journal(path) as journal:
             journal.note_durably(Record(number, State.BEGUN))
-            journal.note(Record(number, State.BEGUN, 1 << 31, 1 << 62, number))
-        assert newest(path) == Record(number, State.BEGUN, 1 << 31, 1 << 62, number)
+            journal.note(Record(number, State.BEGUN, 1 << 31, 1 << 62, number, 1 << 63, WHEN))
+        assert newest(path) == Record(number, State.BEGUN, 1 << 31, 1 << 62, number, 1 << 63, WHEN)
 
 
 def test_a_torn_record_is_not_believed(path: Path) -> None:
@@ -58,6 +60,20 @@ def test_a_torn_record_is_not_believed(path: Path) -> None:
             spoil(path, slot + place, 1)
             spoiled.add((slot, newest(path).batch))
     assert spoiled == {(SLOTS[0], 6), (SLOTS[1], 5)} or spoiled == {(SLOTS[0], 5), (SLOTS[1], 6)}
+
+
+def test_what_a_stream_has_confirmed_may_be_missing(path: Path) -> None:
+    """As in journals of old, or since somebody of old has written there, or it is torn."""
+    record = Record(7, State.BEGUN, 0, 10, 3, 12, WHEN)
+    with Journal(path) as journal:
+        for _ in range(2):
+            journal.note(record)
+    whole = path.read_bytes()
+    for place in range(52, 52 + 8 + 64 + 4, 4):
+        path.write_bytes(whole)
+        for slot in SLOTS:
+            spoil(path, slot + place, 4)
+        assert newest(path) == record._replace(sequence=0, created="")
 
 
 def test_the_first_record_may_be_torn(path: Path) -> None:

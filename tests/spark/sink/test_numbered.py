@@ -1,7 +1,10 @@
 """Rows to a subject of a stream: each line once, in order, whoever is killed, and nobody else's lines among them."""
 
+import contextlib
+import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,18 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from futebus.nats import address, runs
 from futebus.nats.access import Access
+from futebus.nats.errors import Away
 from futebus.nats.fetching import Fetched
 from futebus.nats.reader import Reader
-from futebus.nats.stream import Message
+from futebus.nats.stream import Message, Stream
 from futebus.spark.remote import Place
+from futebus.spark.sink.asking import BATCH, BEGIN, END, check_takes, known_of
 from futebus.spark.sink.journal import Journal, Record, State
 from futebus.spark.sink.lines import Columns
-from futebus.spark.sink.numbered import BATCH, BEGIN, END, NumberedTarget, Publisher, forget, known_of
+from futebus.spark.sink.numbered import NumberedTarget, Publisher, forget
 from futebus.spark.sink.outlet import SinkError
 from futebus.spark.sink.staging import Portion, stage
 
@@ -150,6 +155,112 @@ def test_what_is_lost_of_a_batch_that_is_not_done_is_sent_again(keeping: Server,
     assert text_of(messages(keeping.url)) == "a\nb\nc\nd\ne\n"
 
 
+@pytest.mark.parametrize("kind", ["nothing is left", "numbers are given anew", "some was removed before", "begun", "read"])
+def test_a_stream_that_has_lost_all_of_a_query_is_not_believed(
+    keeping: Server, filling: Filling, tmp_path: Path, kind: str
+) -> None:
+    filled = filling(keeping.url, **({"retention": "workqueue"} if kind == "read" else {}))
+    if kind == "some was removed before":
+        for _ in range(2):
+            filled.say("other")
+        filled.purge(2)
+    with keeping.losing():
+        for batch in range(2):
+            publish(keeping.url, tmp_path, batch, f"{batch}\n", f"more {batch}\n")
+        if kind == "begun":
+            with Journal(tmp_path / "journal") as journal:
+                (tmp_path / "2.begin").write_text("4 4")
+                journal.note_durably(journal.record._replace(batch=2, state=State.BEGUN, intent=1))
+    if kind == "numbers are given anew":
+        filled.fill(5)
+    lines = "lines of this query up to 3, the last of batch 1," if kind == "some was removed before" else "lines 0 to 3 of"
+    for _ in range(2):
+        with pytest.raises(SinkError, match=f"/lines.out has lost {lines}.* which it had taken: so the query cannot go on"):
+            publish(keeping.url, tmp_path, 2, "late\n")
+    assert not messages(keeping.url)
+
+
+def test_messages_that_somebody_removes_are_not_lost(keeping: Server, filled: Filled, tmp_path: Path) -> None:
+    """Whatever others say meanwhile, and whether or not it was begun to send more."""
+    for batch in range(3):
+        filled.fill(2)
+        publish(keeping.url, tmp_path, batch, f"{batch}\n")
+        filled.fill(batch)
+        filled.do(lambda stream: stream.jetstream.purge_stream("LINES", subject="lines.out"))
+    filled.purge(filled.state.last + 1)
+    publish(keeping.url, tmp_path, 3, "3\n")
+    assert [runs.read(message.headers).line for message in messages(keeping.url)] == [3]  # type: ignore[union-attr]
+
+
+def test_a_journal_of_old_does_not_tell_what_was_confirmed(keeping: Server, filled: Filled, tmp_path: Path) -> None:
+    publish(keeping.url, tmp_path, 0, "a\n")
+    with Journal(tmp_path / "journal") as journal:
+        for _ in range(2):
+            journal.note(journal.record._replace(sequence=0, created=""))
+    filled.purge(2)
+    publish(keeping.url, tmp_path, 1, "b\n")
+    assert text_of(messages(keeping.url)) == "b\n"
+    filled.purge(3)
+    publish(keeping.url, tmp_path, 2, "c\n")
+    assert text_of(messages(keeping.url)) == "c\n"
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_stream_that_is_made_anew_has_nothing_of_a_query(
+    keeping: Server, filled: Filled, tmp_path: Path, is_done: bool
+) -> None:
+    publish(keeping.url, tmp_path, 0, *(["a\n"] if is_done else []))
+    filled.remake()
+    filled.fill(3)
+    if is_done:
+        for _ in range(2):
+            words = r"/lines.out is another stream than that which has taken lines of this query up to 0: so the query cannot"
+            with pytest.raises(SinkError, match=words):
+                publish(keeping.url, tmp_path, 1, "b\n")
+    else:
+        publish(keeping.url, tmp_path, 1, "b\n")
+        assert text_of(messages(keeping.url)) == "b\n"
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_a_batch_that_is_not_done_is_sent_again_if_the_stream_has_nothing_of_it(
+    keeping: Server,
+    filled: Filled,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    is_first: bool,
+    is_noticed: bool,
+) -> None:
+    """Also while the publisher lives; and what is of batches before has been removed."""
+
+    class Losing(Publisher):
+        def _put(self, batch: int, begin: int, line: int, *rest: Any, **how: Any) -> None:
+            super()._put(batch, begin, line, *rest, **how)
+            if line == at + 1 and not lost:
+                lost.append(line)
+                losing.__exit__(None, None, None)
+                if is_noticed:
+                    raise SinkError("the end")
+
+    lost: list[int] = []
+    at = 0 if is_first else 1
+    if not is_first:
+        publish(keeping.url, tmp_path, 0, "before\n")
+        filled.purge(2)
+    portions = staged(tmp_path, 1, "a\n", "b\n", "c\n", "d\n")
+    losing = keeping.losing()
+    losing.__enter__()
+    with Losing(place_of(keeping.url), tmp_path, QUERY) as publisher:
+        if is_noticed:
+            with pytest.raises(SinkError, match="the end"):
+                publisher.publish(1, portions)
+        publisher.publish(1, portions)
+    assert text_of(messages(keeping.url)) == "a\nb\nc\nd\n"
+    assert runs.read(messages(keeping.url)[0].headers).line == at  # type: ignore[union-attr]
+    assert "has lost lines of batch 1, which it had taken: the batch is sent again" in capsys.readouterr().err
+
+
 def test_messages_that_go_when_they_are_read_are_not_lost(keeping: Server, filling: Filling, tmp_path: Path) -> None:
     filled = filling(keeping.url, retention="workqueue")
     for batch in range(2):
@@ -175,6 +286,79 @@ def test_messages_are_as_long_as_servers_take(serving: Serving, filling: Filling
     assert text_of(messages(server.url)) == text + "put right\n"
 
 
+def test_messages_are_as_long_as_the_stream_takes(keeping: Server, filling: Filling, tmp_path: Path) -> None:
+    filling(keeping.url, max_msg_size=5000)
+    text = "".join(f"{number:099}\n" for number in range(100))
+    publish(keeping.url, tmp_path, 0, text)
+    assert text_of(messages(keeping.url)) == text
+    with pytest.raises(SinkError, match=r"^a line is longer than the 904 bytes that the stream takes \(max_msg_size\)$"):
+        publish(keeping.url, tmp_path, 1, "x" * 1000 + "\n")
+
+
+def test_what_was_refused_is_not_out(keeping: Server, filled: Filled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So it is not sent again, but what it was put right to."""
+    portions = staged(tmp_path, 0, "wrong\n")
+    for _ in range(2):
+        with (
+            Publisher(place_of(keeping.url, "other"), tmp_path, QUERY) as publisher,
+            pytest.raises(SinkError, match="no stream listens to that subject"),
+        ):
+            publisher.publish(0, portions)
+    forget(tmp_path, 0, [portion.file for portion in portions])
+    assert os.listdir(tmp_path) == ["journal"]
+    publish(keeping.url, tmp_path, 0, "right\n")
+    assert text_of(messages(keeping.url)) == "right\n"
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_what_a_server_does_not_answer_is_doubtful(keeping: Server, filled: Filled, tmp_path: Path, is_asked: bool) -> None:
+    """Unless it was not even asked."""
+
+    class Ending(Publisher):
+        def _put(self, *what: Any, **how: Any) -> None:
+            if not is_asked:
+                self._reader.close()
+                self._reader = Reader(address.read_servers("nats://127.0.0.1:1"), Access(), "LINES", "a test", 0)
+            super()._put(*what, **how)
+
+        async def _added(self, *what: Any) -> int:
+            keeping.kill()
+            return await super()._added(*what)
+
+    place = dataclasses.replace(place_of(keeping.url), patience=0.0)
+    with Ending(place, tmp_path, QUERY) as publisher, pytest.raises(SinkError, match=r"\(for 0 s\)$"):
+        publisher.publish(0, staged(tmp_path, 0, "a\n"))
+    if is_asked:
+        keeping.begin()
+    with Journal(tmp_path / "journal") as journal:
+        assert journal.record[:5] == (0, State.BEGUN, 0, 0, int(is_asked))
+    publish(keeping.url, tmp_path, 0)
+    assert text_of(messages(keeping.url)) == "a\n"
+
+
+@pytest.mark.parametrize("earlier", [1, 2, 3])
+def test_an_earlier_publisher_may_have_cut_a_batch_in_another_way(
+    keeping: Server, filled: Filled, tmp_path: Path, earlier: int
+) -> None:
+    """It was killed, and what it had sent is stored late: what is missing begins behind that."""
+
+    class Late(Publisher):
+        def _put(self, batch: int, begin: int, line: int, *rest: Any, **how: Any) -> None:
+            if line == 0:
+                where = runs.Where(QUERY, 0, earlier, 1, "alpha", "lines.out")
+                headers = {**runs.headers(where), BATCH: "0", BEGIN: "0", **({END: "3"} if earlier == 3 else {})}
+                text = b"a\nb\nc\n"[: 2 * earlier]
+                filled.do(lambda stream: stream.publish("lines.out", text, headers, 0, where.name))
+            super()._put(batch, begin, line, *rest, **how)
+
+    portions = staged(tmp_path, 0, "a\nb\n", "c\n")
+    with Late(place_of(keeping.url), tmp_path, QUERY) as publisher:
+        publisher.publish(0, portions)
+    publish(keeping.url, tmp_path, 1, "d\n")
+    assert text_of(messages(keeping.url)) == "a\nb\nc\nd\n"
+
+
 def test_another_publisher_is_refused(keeping: Server, filled: Filled, tmp_path: Path) -> None:
     filled.outside(b"before\n", subject="lines.out")
     publish(keeping.url, tmp_path, 0, "a\n")
@@ -183,6 +367,37 @@ def test_another_publisher_is_refused(keeping: Server, filled: Filled, tmp_path:
     with pytest.raises(SinkError, match=r"/lines.out has a message of another publisher: a query needs a subject of its own$"):
         publish(keeping.url, tmp_path, 1, "b\n")
     assert [message.data for message in messages(keeping.url)] == [b"before\n", b"a\n", b"other\n"]
+
+
+def test_another_publisher_comes_while_it_is_doubtful_what_was_sent(keeping: Server, filling: Filling, tmp_path: Path) -> None:
+    """And the server has forgotten that it has got it."""
+    filling(keeping.url, duplicate_window=0.1)
+
+    class Doubting(Publisher):
+        async def _added(self, stream: Stream, *what: Any) -> int:
+            number = await super()._added(stream, *what)
+            await stream.publish("lines.out", b"other\n", {}, number, "other")
+            raise Away("nobody answers")
+
+    with (
+        Doubting(place_of(keeping.url), tmp_path, QUERY) as publisher,
+        pytest.raises(SinkError, match=r"/lines.out has a message of another publisher"),
+    ):
+        publisher.publish(0, staged(tmp_path, 0, "a\n"))
+    assert [message.data for message in messages(keeping.url)] == [b"a\n", b"other\n"]
+
+
+def test_messages_are_removed_while_more_are_sent(keeping: Server, filled: Filled, tmp_path: Path) -> None:
+    class Removing(Publisher):
+        def _put(self, batch: int, begin: int, line: int, *rest: Any, **how: Any) -> None:
+            filled.outside(b"other\n")  # so the last message of all is another's
+            super()._put(batch, begin, line, *rest, **how)
+            if line < 9:
+                filled.do(lambda stream: stream.jetstream.purge_stream("LINES", subject="lines.out"))
+
+    with Removing(place_of(keeping.url), tmp_path, QUERY) as publisher:
+        publisher.publish(0, staged(tmp_path, 0, *(f"{number}\n" for number in range(10))))
+    assert text_of(messages(keeping.url)) == "9\n"
 
 
 def test_nobody_comes_behind_a_recorder(keeping: Server, filled: Filled, tmp_path: Path) -> None:
@@ -310,6 +525,25 @@ def test_there_and_back(spark: SparkSession, keeping: Server, filled: Filled, tm
     assert {(row.channel, row.subject) for row in rows} == {("lines.out", "lines.out")}
 
 
+def test_a_query_to_what_no_stream_listens_to_goes_on_when_one_does(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "0.txt").write_text("a\nb\n")
+    staging = tmp_path / "staging"
+
+    def run() -> None:
+        writer = spark.readStream.text(str(tmp_path / "source")).writeStream.format("futebus")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).option("stagingLocation", str(staging))
+        assert writer.trigger(availableNow=True).start(f"{filled.url}/other").awaitTermination(120)
+
+    with pytest.raises(StreamingQueryException, match=r"/LINES does not listen to other, but to lines\.>: nats stream edit"):
+        run()
+    assert not os.listdir(staging)
+    filled.do(lambda stream: stream.jetstream.update_stream(name="LINES", subjects=["lines.>", "other"]))
+    run()
+    rows = spark.read.format("futebus").load(filled.url).orderBy("sequence", "offset").collect()
+    assert [(row.value, row.subject) for row in rows] == [("a", "other"), ("b", "other")]
+
+
 def test_tables_come_behind_each_other(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     for text in ("first", "second"):
         writer = spark.createDataFrame([(text,)], "value STRING").write.format("futebus").mode("append")
@@ -326,7 +560,12 @@ def test_tables_come_behind_each_other(spark: SparkSession, filled: Filled, tmp_
         ("/lines.a", "value STRING", {"delivery": "direct"}, "delivery=direct is for channels"),
         ("/lines.a", "value STRING", {"stagingLocation": ""}, "there is no stagingLocation"),
         ("/lines.a", "value STRING, channel STRING", {}, "a stream takes no column but `value`"),
-        ("/other", "value STRING", {}, "no stream listens to that subject|expected stream does not match"),
+        (
+            "/other",
+            "value STRING",
+            {},
+            "/LINES does not listen to other, but to lines.>: nats stream edit LINES --subjects changes that",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(
@@ -336,6 +575,46 @@ def test_what_cannot_be_is_said(
     given = {"stagingLocation": str(tmp_path), "timeoutMs": "0", **options}
     with pytest.raises(PySparkException, match=words):
         spark.createDataFrame([row], columns).write.format("futebus").mode("append").options(**given).save(filled.url + where)
+
+
+@pytest.mark.parametrize(
+    ("limits", "subject", "words"),
+    [
+        ({}, "other", "/LINES does not listen to other, but to lines.>: nats stream edit LINES --subjects changes that$"),
+        ({}, "lines.out", None),
+        ({"no_ack": True}, "lines.out", r"/LINES acknowledges nothing \(no_ack\)"),
+        ({"max_msg_size": 4096}, "lines.out", r"/LINES takes 4096 bytes \(max_msg_size\), and headers alone may have 4096$"),
+    ],
+)
+def test_what_a_stream_does_not_take_is_said_at_once(
+    keeping: Server, filling: Filling, tmp_path: Path, limits: dict[str, Any], subject: str, words: str | None
+) -> None:
+    """Before anything is staged."""
+    filling(keeping.url, **limits)
+    found = NumberedTarget(place_of(keeping.url, subject), Columns(0, None, None), tmp_path)
+    with pytest.raises(SinkError, match=words) if words else contextlib.nullcontext():
+        found.check()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"mirrors": "MAIN"}, "LINES is a mirror of the stream MAIN, and takes nothing else: publish in that one"),
+        ({"is_sealed": True}, "LINES is sealed, and takes nothing any more"),
+        ({"subjects": ()}, "LINES does not listen to a, but to nothing: nats stream edit LINES --subjects changes that"),
+    ],
+)
+def test_a_stream_may_take_nothing(filled: Filled, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(SinkError, match=f"^{re.escape(words)}$"):
+        check_takes("LINES", filled.state._replace(**change), "LINES", "a")
+
+
+def test_a_stream_that_is_not_there_is_missed_at_once(keeping: Server, tmp_path: Path) -> None:
+    found = NumberedTarget(place_of(keeping.url), Columns(0, None, None), tmp_path)
+    with pytest.raises(SinkError, match=r"/LINES: there is no such stream$"):
+        found.check()
+    keeping.kill()
+    found.check()  # it is waited for with the first batch
 
 
 if __name__ == "__main__":
