@@ -55,26 +55,55 @@ class Wanted(NamedTuple):
 
     def _check(self, stream: Stream, state: State) -> None:
         if self.is_published:
-            _check_takes(stream, state)
-        if self.subject is not None and not is_within(self.subject, state.subjects):
-            raise Unfit(
-                f"{stream.shown} does not listen to {self.subject}, but to {' and '.join(state.subjects) or 'nothing'}:"
-                f" nats stream edit {stream.name} --subjects changes that"
-            )
+            check_takes(stream.shown, state)
+            _check_keeps(stream, state)
+        if self.subject is not None:
+            check_listens(stream.shown, stream.name, state, self.subject)
         if state.is_memory:
             raise Unfit(f"{stream.shown} is kept in memory, and is lost with its servers: one with file storage is needed")
         if self.replicas is not None and state.replicas < self.replicas:
             raise Unfit(f"{stream.shown} is on {state.replicas} of {self.replicas} servers that are wanted")
 
 
-def _check_takes(stream: Stream, state: State) -> None:
-    """Sees that the stream takes what is published, says so, and keeps it, whether or not anybody has read it."""
+def check_takes(shown: str, state: State) -> None:
+    """Sees that a stream takes what is published, and says so.
+
+    Args:
+        shown: where it is, for people.
+        state: what it is.
+
+    Raises:
+        Unfit: it does not.
+    """
     if state.mirrors:
-        raise Unfit(f"{stream.shown} is a mirror of the stream {state.mirrors}, and takes nothing else: publish in that one")
+        raise Unfit(f"{shown} is a mirror of the stream {state.mirrors}, and takes nothing else: publish in that one")
     if state.is_sealed:
-        raise Unfit(f"{stream.shown} is sealed, and takes nothing any more")
+        raise Unfit(f"{shown} is sealed, and takes nothing any more")
     if not state.is_acknowledging:
-        raise Unfit(f"{stream.shown} acknowledges nothing (no_ack), so nobody knows what it has: nats stream edit changes that")
+        raise Unfit(f"{shown} acknowledges nothing (no_ack), so nobody knows what it has: nats stream edit changes that")
+
+
+def check_listens(shown: str, name: str, state: State, subject: str) -> None:
+    """Sees that a stream listens to a subject.
+
+    Args:
+        shown: where it is, for people.
+        name: its.
+        state: what it is.
+        subject: perhaps with wildcards.
+
+    Raises:
+        Unfit: it does not.
+    """
+    if not is_within(subject, state.subjects):
+        raise Unfit(
+            f"{shown} does not listen to {subject}, but to {' and '.join(state.subjects) or 'nothing'}:"
+            f" nats stream edit {name} --subjects changes that"
+        )
+
+
+def _check_keeps(stream: Stream, state: State) -> None:
+    """Sees that the stream keeps what is published, whether or not anybody has read it."""
     if state.retention != "limits":
         raise Unfit(
             f"{stream.shown} drops what has been read, or what nobody waits for (retention {state.retention}):"

@@ -6,8 +6,7 @@ The one rule: a stream that has fewer messages than it had confirmed, or another
 import re
 from typing import NamedTuple
 
-from ...nats import runs
-from ...nats.address import is_within
+from ...nats import runs, wanted
 from ...nats.stream import HEADER_BYTES, Message, State, Stream
 from .outlet import SinkError
 
@@ -59,30 +58,21 @@ def known_of(last: Message | None, query: str) -> Known:
     return Known(last.sequence, True, batch, begin, where.next, END in last.headers)
 
 
-class Limit(NamedTuple):
-    """How long a message may be."""
-
-    size: int
-    """Bytes beside its headers."""
-    words: str
-    """Whose limit that is."""
-
-
 class Told(NamedTuple):
     """What a stream tells a query."""
 
     state: State
     known: Known
-    limit: Limit
+    most: int
+    """Bytes that the next message may have beside its headers."""
+    limit: str
+    """What allows no longer ones."""
 
 
 async def ask(stream: Stream, subject: str, query: str) -> Told:
     """Asks what a stream is and has, what the last message of a subject tells a query, and how long the next may be."""
     state = await stream.state()
-    most, servers = state.max_message, stream.connection.max_payload
-    words = "the stream takes (max_msg_size)" if 0 < most < servers else "servers take (max_payload)"
-    limit = Limit(max((most if 0 < most < servers else servers) - HEADER_BYTES, 0), words)
-    return Told(state, known_of(await stream.last(subject), query), limit)
+    return Told(state, known_of(await stream.last(subject), query), max(stream.max_payload, 0), stream.limit)
 
 
 async def has_kept(stream: Stream, state: State, query: str, sequence: int, line: int) -> bool:
@@ -116,16 +106,10 @@ def check_takes(shown: str, state: State, name: str, subject: str) -> None:
     Raises:
         SinkError: it does not.
     """
-    if state.mirrors:
-        raise SinkError(f"{shown} is a mirror of the stream {state.mirrors}, and takes nothing else: publish in that one")
-    if state.is_sealed:
-        raise SinkError(f"{shown} is sealed, and takes nothing any more")
-    if not state.is_acknowledging:
-        raise SinkError(f"{shown} acknowledges nothing (no_ack), so nobody knows what it has: nats stream edit changes that")
+    try:
+        wanted.check_takes(shown, state)
+        wanted.check_listens(shown, name, state, subject)
+    except wanted.Unfit as error:
+        raise SinkError(str(error)) from None
     if 0 < state.max_message <= HEADER_BYTES:
         raise SinkError(f"{shown} takes {state.max_message} bytes (max_msg_size), and headers alone may have {HEADER_BYTES}")
-    if not is_within(subject, state.subjects):
-        raise SinkError(
-            f"{shown} does not listen to {subject}, but to {' and '.join(state.subjects) or 'nothing'}:"
-            f" nats stream edit {name} --subjects changes that"
-        )

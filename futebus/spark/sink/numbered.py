@@ -25,7 +25,7 @@ from ...nats.reader import Reader
 from ...nats.stream import NoStream, Overtaken, Refused, Stream, UnderWay
 from ..remote import Place
 from ..telling import say
-from .asking import BATCH, BEGIN, END, Known, Limit, Told, ask, check_takes, has_kept
+from .asking import BATCH, BEGIN, END, Known, Told, ask, check_takes, has_kept
 from .journal import Journal, Record, State
 from .lines import Columns, blocks
 from .outlet import SinkError
@@ -121,7 +121,8 @@ class Publisher:
         self._journal = Journal(directory / JOURNAL)
         self._reader = Reader(place.servers, place.access, place.stream, _NAME, place.patience, say)
         self._behind = 0
-        self._limit: Limit | None = None
+        self._most, self._limit = 0, ""
+        """Bytes that a message may have beside its headers, and what allows no more."""
         self._is_doubtful = False
         """Whether the stream may have the message that is being sent."""
 
@@ -175,7 +176,7 @@ class Publisher:
 
     def _learn(self, told: Told) -> None:
         """Brings the journal to where the stream is."""
-        state, known, self._limit = told
+        state, known, self._most, self._limit = told
         self._behind = known.sequence
         record = self._journal.record
         if known.is_ours and known.batch > record.batch:
@@ -282,13 +283,12 @@ class Publisher:
 
     def _messages(self, pieces: Pieces, portions: Sequence[Portion]) -> Iterator[tuple[int, bytes]]:
         """The lines of a batch as messages: how many, and they themselves."""
-        assert self._limit is not None
         for portion in portions:
             position = 0
             while position < portion.length:
                 block = pieces.block(portion, position)
                 position += len(block)
-                for text in _cut(block, self._limit):
+                for text in _cut(block, self._most, self._limit):
                     lines, whole = runs.outside(text)
                     if lines:
                         yield lines, whole
@@ -348,13 +348,13 @@ def forget(directory: Path, batch: int, files: Sequence[str]) -> None:
             remove(directory / name)
 
 
-def _cut(block: bytes, limit: Limit) -> Iterator[bytes]:
+def _cut(block: bytes, most: int, limit: str) -> Iterator[bytes]:
     """Cuts lines into pieces that a message can have."""
     start = 0
-    while len(block) - start > limit.size:
-        end = block.rfind(b"\n", start, start + limit.size) + 1
+    while len(block) - start > most:
+        end = block.rfind(b"\n", start, start + most) + 1
         if not end:
-            raise SinkError(f"a line is longer than the {limit.size} bytes that {limit.words}")
+            raise SinkError(f"a line is longer than the {most} bytes that {limit}")
         yield block[start:end]
         start = end
     yield block[start:]

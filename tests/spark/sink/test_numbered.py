@@ -278,7 +278,7 @@ def test_messages_are_as_long_as_servers_take(serving: Serving, filling: Filling
     found = messages(server.url)
     assert text_of(found) == text
     assert 10 < len(found) < 20
-    with pytest.raises(SinkError, match=r"^a line is longer than the 904 bytes that servers take \(max_payload\)$"):
+    with pytest.raises(SinkError, match=r"^a line is longer than the 904 bytes that the server takes \(max_payload\)$"):
         publish(server.url, tmp_path, 1, "x" * 1000 + "\n")
     files = [path.name for path in tmp_path.glob("*.lines")]
     forget(tmp_path, 1, files)
@@ -291,7 +291,7 @@ def test_messages_are_as_long_as_the_stream_takes(keeping: Server, filling: Fill
     text = "".join(f"{number:099}\n" for number in range(100))
     publish(keeping.url, tmp_path, 0, text)
     assert text_of(messages(keeping.url)) == text
-    with pytest.raises(SinkError, match=r"^a line is longer than the 904 bytes that the stream takes \(max_msg_size\)$"):
+    with pytest.raises(SinkError, match=r"^a line is longer than the 904 bytes that the stream takes \(its max_msg_size\)$"):
         publish(keeping.url, tmp_path, 1, "x" * 1000 + "\n")
 
 
