@@ -7,48 +7,16 @@ import contextlib
 import mmap
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from ..core.lines import nul
-from .files import FULL, Directory
+from .files import Directory
 from .layout import MARK, MARKS, Mark, Segment, count_lines
-from .repair import HOLE_BYTES, STEP_BYTES, clear, clear_behind_hole, used, with_lines
+from .repair import HOLE_BYTES, clear, clear_behind_hole, used, with_lines
+from .room import LEAST_MARKS, Room, reserve, rooms, take_room
 from .warming import AHEAD_BYTES, Warmer
-
-LEAST_MARKS = 128
-"""How many appends a segment has room for where the disk has little: a page of the index."""
-
-
-class Room(NamedTuple):
-    """Disk space of a segment."""
-
-    bytes: int
-    """For lines."""
-    marks: int
-
-
-def rooms(most: int, least: int) -> Iterator[Room]:
-    """What to ask the disk for, one after the other: where there is little, a shorter segment, which ends sooner.
-
-    Args:
-        most: so many bytes at first.
-        least: with fewer, it is of no use.
-    """
-    size, marks = max(most, least), MARKS
-    yield Room(size, marks)
-    while size > least:
-        size = max(size // 2, least)
-        yield Room(size, marks)
-    while marks > LEAST_MARKS:
-        marks = max(marks // 16, LEAST_MARKS)
-        yield Room(size, marks)
-
-
-def smallest(unfinished: int) -> Room:
-    """What it takes to begin a segment at all, with so many bytes of a line in it. It may grow when there is room."""
-    return Room(max(unfinished, 1), min(LEAST_MARKS, MARKS))
 
 
 class LastSegment:
@@ -130,7 +98,7 @@ class LastSegment:
         try:
             lines = directory.create(f"{stem}.lines")
             index = directory.create(f"{stem}.new")
-            room = _reserve(lines, index, wishes)
+            room = reserve(lines, index, wishes)
             mapped = mmap.mmap(lines, room.bytes)
             mapped[: len(unfinished)] = unfinished
             os.pwrite(index, mark.packed(), 0)
@@ -175,7 +143,7 @@ class LastSegment:
         try:
             lines = directory.open(segment.path.name)
             index = directory.open(segment.path.with_suffix(".index").name)
-            room = _take_room(lines, index, least)
+            room = take_room(lines, index, least)
             mapped = mmap.mmap(lines, room.bytes)
             # After a loss of power there may be marks whose lines did not reach the disk, and lines without sense behind.
             marks = [segment[number] for number in range(len(segment))]
@@ -246,7 +214,7 @@ class LastSegment:
             OSError: there is none; nothing has changed.
         """
         assert self.mapped is not None, "it is closed"
-        got = _reserve(self._lines, self._index, rooms(most, max(self.at + room, len(self.mapped))))
+        got = reserve(self._lines, self._index, rooms(most, max(self.at + room, len(self.mapped))))
         self._warmer.leave()
         self.mapped.resize(got.bytes)
         self._most_marks = max(self._most_marks, got.marks)
@@ -263,7 +231,7 @@ class LastSegment:
         self.mapped.resize(max(self.at, 1))
         self._warm_behind = -1
         self._most_marks = min(self._most_marks, (self._marks // LEAST_MARKS + 2) * LEAST_MARKS)
-        os.ftruncate(self._index, self._most_marks * MARK.size)
+        os.ftruncate(self._index, max(self._most_marks, self._marks) * MARK.size)
 
     def _warm(self, mapped: mmap.mmap) -> None:
         """Sees to it that the pages that are written next are ready, or will soon be."""
@@ -393,83 +361,6 @@ class LastSegment:
             if descriptor >= 0:
                 with contextlib.suppress(OSError):  # it is closed all the same
                     os.close(descriptor)
-
-
-def _reserve(lines: int, index: int, wishes: Iterable[Room]) -> Room:
-    """Takes disk space for both files, the first of what is wished that there is.
-
-    Raises:
-        OSError: there is none; they are as they were.
-    """
-    before = os.fstat(lines).st_size, os.fstat(index).st_size
-    refusal: OSError | None = None
-    for room in wishes:
-        try:
-            os.posix_fallocate(index, 0, room.marks * MARK.size)
-            os.posix_fallocate(lines, 0, room.bytes)
-            return room
-        except OSError as error:
-            refusal = error
-            for file, size in zip((lines, index), before, strict=True):
-                os.ftruncate(file, size)
-            if error.errno not in FULL:
-                break
-    assert refusal is not None
-    raise refusal
-
-
-def _take_room(lines: int, index: int, least: int) -> Room:
-    """Has the disk space of a segment that was left, and more if the disk has it: otherwise the next segment begins sooner.
-
-    Args:
-        lines: the file of lines. If it was closed, it is as long as they are.
-        index: that of marks.
-        least: how long it should be.
-
-    Returns:
-        What it has.
-
-    Raises:
-        OSError: there is no room even for what is in it.
-    """
-    size, kept = os.fstat(lines).st_size, os.fstat(index).st_size
-    marks = MARKS
-    try:
-        # Marks come first: where lines have room, so must their marks.
-        os.posix_fallocate(index, 0, MARKS * MARK.size)
-    except OSError:
-        # A copy has holes where there were zeros, and to write into one takes room, too.
-        try:
-            os.ftruncate(index, kept)
-            os.posix_fallocate(index, 0, kept)
-            marks = kept // MARK.size
-        except OSError:
-            marks = 0
-    try:
-        if size:
-            os.posix_fallocate(lines, 0, size)
-    except OSError:
-        # To store into a hole that the disk has no place for is deadly, and what is read into one is lost.
-        size = _used(lines, size)
-        os.ftruncate(lines, size)
-        if size:
-            os.posix_fallocate(lines, 0, size)
-    try:
-        os.posix_fallocate(lines, 0, max(size, least))
-    except OSError:
-        os.ftruncate(lines, size)
-        if not size:
-            # It is empty. A file must have a byte to be mapped, and without that its spool could not be opened.
-            os.posix_fallocate(lines, 0, 1)
-    return Room(os.fstat(lines).st_size, marks)
-
-
-def _used(file: int, size: int) -> int:
-    """How much of a file is in use: zeros follow to the end."""
-    for start in reversed(range(0, size, STEP_BYTES)):
-        if found := os.pread(file, STEP_BYTES, start).rstrip(b"\0"):
-            return start + len(found)
-    return 0
 
 
 def _close(*descriptors: int) -> None:

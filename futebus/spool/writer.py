@@ -16,9 +16,10 @@ from typing import Self
 
 from . import older
 from .files import FULL, OWN_MODE, blamed
-from .last import LastSegment, Room, rooms, smallest
+from .last import LastSegment
 from .layout import FIRST_SEGMENT_BYTES, FORMAT, READ_BYTES, READ_ROOM, SEGMENT_BYTES, Mark, Segment, segment_firsts
 from .lock import SpoolLock
+from .room import Room, rooms, smallest
 from .warming import Warmer
 
 UNKNOWN = "unknown"

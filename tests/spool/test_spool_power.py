@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from futebus.spool import ForeignSpool, LinesDamaged, NotASpool, Spool, last, writer
+from futebus.spool import ForeignSpool, LinesDamaged, NotASpool, Spool, last, room, writer
 
 from .spools import lines_of, numbered, small
 
@@ -26,7 +26,8 @@ class Disk:
     """What a directory may look like after a loss of power."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, at_each: Callable[[], None]) -> None:
-        monkeypatch.setattr(last, "MARKS", 64)
+        for module in (last, room):
+            monkeypatch.setattr(module, "MARKS", 64)
         self.path = path
         self._at_each = at_each
         self._names: dict[str, int] = {}
