@@ -214,8 +214,9 @@ def adding_when_full(path: Path) -> None:
     with small(path) as writer:
         writer.append(numbered(1500, 1600))
         writer.append(numbered(1600, 1601)[:50])
-        with scarce(), pytest.raises(OSError, match="No space left"):
+        with scarce(), contextlib.suppress(OSError):
             writer.prepare(SMALL)
+            raise AssertionError("there is no room")
         writer.append(numbered(1600, 1601)[50:])
         writer.append(numbered(1601, 2500))
 
