@@ -19,16 +19,17 @@ from collections.abc import Callable
 from ..client.channel import RETRY_SECONDS
 from ..client.inquire import Inquiry
 from ..core.text import counted
-from ..host.mounted import ANSWER_SECONDS, NoBus, find_bus
+from ..host.mounted import ANSWER_SECONDS
 from ..host.service import ServiceManager
 from ..host.signals import ending_signals
 from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
 from .children import PAUSE_SECONDS, how, pause_after
+from .ending import asked, left_of, take_name
 from .publishing import Publishing
 from .recording import Held, Recording
-from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, asked, left_of, open_spool
+from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
 
 INSISTING_SECONDS = 0.5
 """How long after the first signal to end the next one means it: timeout(1) sends each twice, to the process and to its group."""
@@ -77,8 +78,7 @@ class Holder:
 
         Raises:
             ChannelError: the channel is refused for good.
-            RecordError: the drain gave up, or the stream that the spool is to be published in is refused; or, in the end, lines
-                are lost that had waited.
+            RecordError: the drain gave up, or the stream that it is published in is refused; or lines were lost at the end.
             SpoolError, OSError: the spool cannot be written.
         """
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -210,7 +210,6 @@ class Holder:
         descriptor, channel = self._held.descriptor, self._recording.channel
         before, now = self._before, apart(lambda wait: asked(descriptor), seconds=END_SECONDS / 2)
         left = left_of(before, now) if before and now else 0
-        came = now.queued - left if now else 0
         words = f"{channel}: ended before everything that was queued was taken"
         if self._is_kept:
             if left or self._is_late:
@@ -221,8 +220,8 @@ class Holder:
         elif self._is_late:
             self._say(words)
         if self._recording.is_master:
-            if came:
-                self._say(f"{channel}: {counted(came, 'line')} came while it ended and will not be in the spool")
+            if now and now.queued > left:
+                self._say(f"{channel}: {counted(now.queued - left, 'line')} came while it ended and will not be in the spool")
             self._close()
         return left > 0
 
@@ -314,6 +313,7 @@ class Holder:
             else:
                 if self._deadline is None:
                     self._deadline = time.monotonic() + END_SECONDS
+                    self._begin_to_end()
                 if self._signal(self._signals, pause) or time.monotonic() > self._deadline:
                     self._is_late = True
                     return None
@@ -390,18 +390,9 @@ class Holder:
         channel, held = self._recording.channel, self._held
         takes_name = self._recording.is_master and not self._is_kept
 
-        def take_name() -> None:
-            with contextlib.suppress(OSError, NoBus):
-                bus = find_bus(channel.parent)  # another may be there by now: who owns the directories above decides that
-                try:
-                    if os.path.samestat(os.stat(channel.name, dir_fd=bus, follow_symlinks=False), os.fstat(held.descriptor)):
-                        os.unlink(channel.name, dir_fd=bus)
-                finally:
-                    os.close(bus)
-
         def take(wait: Callable[[float], bool]) -> Inquiry | None:
             if takes_name:
-                take_name()
+                take_name(channel, held.descriptor)
             return asked(held.descriptor)
 
         found = apart(take, seconds=END_SECONDS / 2)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from types import FrameType
 
 from ..client.channel import RETRY_SECONDS
-from ..client.inquire import Inquiry, inquire
 from ..spool import SpoolError, SpoolLock, SpoolWriter
 from ..spool.files import FULL
 from .channel import Say
 from .drain import Drain, while_full
+from .ending import asked, left_of
 from .recording import Held, Recording
 from .upkeep import Upkeep, make_room
 
@@ -80,18 +80,6 @@ def open_spool(
         if not wait(pause):
             return None
         pause = min(pause * 1.5, longest)
-
-
-def asked(descriptor: int) -> Inquiry | None:
-    """What the bus knows of a channel; None if it has gone: its daemon says what was lost."""
-    with contextlib.suppress(OSError):
-        return inquire(descriptor)
-    return None
-
-
-def left_of(before: Inquiry, now: Inquiry) -> int:
-    """How many of the lines that waited for a reader before still wait, or were given up: the oldest go first."""
-    return max(before.queued - (now.received - before.received) - (now.dropped - before.dropped), 0)
 
 
 class Worker:

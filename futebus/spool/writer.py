@@ -19,18 +19,9 @@ from .files import FULL, OWN_MODE, blamed
 from .last import LastSegment
 from .layout import FIRST_SEGMENT_BYTES, FORMAT, READ_BYTES, READ_ROOM, SEGMENT_BYTES, Mark, Segment, segment_firsts
 from .lock import SpoolLock
+from .repair import UNKNOWN, boot
 from .room import Room, rooms, smallest
 from .warming import Warmer
-
-UNKNOWN = "unknown"
-
-
-def _boot() -> str:
-    """Which run of the system this is: another one after each loss of power."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return UNKNOWN
 
 
 class SpoolWriter:
@@ -133,7 +124,7 @@ class SpoolWriter:
     def _note(self) -> None:
         """Notes that the spool is one of today's, and written during this run of the system."""
         try:
-            self._lock.note(format=FORMAT, boot=_boot())
+            self._lock.note(format=FORMAT, boot=boot())
         except OSError as error:
             # A full disk is no reason not to write where there is still room, but then marks stay what they were.
             if error.errno not in FULL:
@@ -141,7 +132,7 @@ class SpoolWriter:
         self._knows_plain = self._lock.identity.format >= FORMAT
 
     def _resume(self, segment: Segment, is_continued: bool) -> None:
-        may_have_holes = _boot() == UNKNOWN or self._lock.identity.boot != _boot()
+        may_have_holes = boot() == UNKNOWN or self._lock.identity.boot != boot()
         self._last = last = LastSegment.resume(
             self._directory,
             self._warmer,
@@ -172,14 +163,7 @@ class SpoolWriter:
     def _begin_segment(
         self, mark: Mark, wishes: Iterable[Room], unfinished: bytes = b"", *, is_durable: bool = False
     ) -> LastSegment:
-        """Begins a segment at a mark, with a line that is not finished. It takes the place of the one before.
-
-        Args:
-            mark: where.
-            wishes: how much room to ask for.
-            unfinished: the beginning of a line.
-            is_durable: whether the segment is to be there after a loss of power. Otherwise `sync` sees to that.
-        """
+        """Begins a segment, as `LastSegment.begin` says. It takes the place of the one before."""
         size, before = self._next_segment_bytes, self._last
         last = LastSegment.begin(self._directory, self._warmer, mark, wishes, unfinished, is_durable=is_durable)
         if before is None or before.mapped is None:
@@ -218,8 +202,7 @@ class SpoolWriter:
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                # A segment that is not ended is never removed, and then a full disk would stay so for ever. It ends with what it
-                # had for itself: mostly that is enough for the next one, and always for the beginning of one.
+                # What is not ended is never removed, and a full disk would stay so. What it had for itself is enough to end it.
                 last.give_back()
                 wishes = (*rooms(self._next_segment_bytes, least), smallest(len(unfinished)))
                 following = self._begin_segment(last.mark, wishes, unfinished)

@@ -129,7 +129,7 @@ def test_offsets_never_begin_again(place: Path, monkeypatch: pytest.MonkeyPatch,
 
     def check(rest: Path, note: str) -> None:
         boot = next(boots)
-        monkeypatch.setattr(writer, "_boot", lambda: boot)
+        monkeypatch.setattr(writer, "boot", lambda: boot)
         before = Spool(rest)
         assert before.id == identity, note
         with small(rest) as after:
@@ -224,7 +224,7 @@ def test_lines_without_a_mark_that_did_not_reach_the_disk_are_not_taken(place: P
         file.write(numbered(10, 40))
         file.seek(2048)
         file.write(bytes(1024))
-    monkeypatch.setattr(writer, "_boot", lambda: "another")
+    monkeypatch.setattr(writer, "boot", lambda: "another")
     with small(place / "rest") as spool:
         assert spool.end == 20
         spool.append(numbered(20, 30))
