@@ -53,20 +53,18 @@ def reserve(lines: int, index: int, wishes: Iterable[Room]) -> Room:
         OSError: there is none; they are as they were.
     """
     before = os.fstat(lines).st_size, os.fstat(index).st_size
-    refusal: OSError | None = None
-    for room in wishes:
+    tries = [*wishes]
+    for number, room in enumerate(tries, 1):
         try:
             os.posix_fallocate(index, 0, room.marks * MARK.size)
             os.posix_fallocate(lines, 0, room.bytes)
-            return room
+            break
         except OSError as error:
-            refusal = error
             for file, size in zip((lines, index), before, strict=True):
                 os.ftruncate(file, size)
-            if error.errno not in FULL:
-                break
-    assert refusal is not None
-    raise refusal
+            if error.errno not in FULL or number == len(tries):
+                raise
+    return room
 
 
 def take_room(lines: int, index: int, least: int) -> Room:
