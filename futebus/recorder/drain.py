@@ -17,8 +17,9 @@ from ..client.channel import RETRY_SECONDS
 from ..client.inquire import inquire
 from ..core.kinds import has_master
 from ..spool import SpoolWriter
+from ..spool.files import FULL
 from ..spool.layout import READ_BYTES
-from .channel import Say, check_channel, join
+from .channel import SAID_SECONDS, Say, check_channel, join
 
 LOOK_SECONDS = 1.0
 """How often the bus is asked, while lines come, how many it has dropped."""
@@ -49,6 +50,7 @@ class Drain:
         say: is told, in one sentence, what somebody should know: that the bus is away, that it is back, what was lost.
         on_lines: is called when there are new lines in the spool, and when there are no more for now. It may return in how many
             seconds, at the latest, it wants to be called again, lines or not.
+        on_full: is called, again and again, while the spool has no room for lines: it may see to it that others go.
         descriptor: the channel, already open; it stays the caller's, and when it ends so does the drain.
         tells_end: whether it is said that the channel has ended.
         noted: with `descriptor`, how many of the lines that the bus has dropped for it the spool counts already.
@@ -63,6 +65,7 @@ class Drain:
         mode: int | None = None,
         say: Say = lambda words: None,
         on_lines: Callable[[], float | None] = lambda: None,
+        on_full: Callable[[], object] = lambda: None,
         descriptor: int | None = None,
         tells_end: bool = True,
         noted: int = 0,
@@ -74,7 +77,9 @@ class Drain:
         """Whether the channel is open: who writes to it now is heard."""
         self.is_idle = False
         """Whether everything that the bus had was taken when it was last asked."""
-        self._is_master, self._mode, self._say, self._on_lines = is_master, mode, say, on_lines
+        self.has_said_full = False
+        """Whether it has said that there is no room, and not yet that there is."""
+        self._is_master, self._mode, self._say, self._on_lines, self._on_full = is_master, mode, say, on_lines, on_full
         self._given = descriptor
         self._tell_end = say if tells_end else lambda words: None
         self._is_stopping = False
@@ -165,7 +170,7 @@ class Drain:
             try:
                 self.spool.prepare()
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno not in FULL:
                     raise
                 self._wait_for_room(error)
                 continue
@@ -233,18 +238,29 @@ class Drain:
         return None
 
     def _wait_for_room(self, error: OSError) -> None:
-        self._say(f"{self.spool.path}: {error.strerror}; {while_full(self._is_master)} until there is room")
         pause, longest = RETRY_SECONDS
+        begin = time.monotonic()
+        self._on_full()
         while self._wait(pause):
             try:
                 self.spool.prepare()
             except OSError as again:
-                if again.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if again.errno not in FULL:
                     raise
             else:
-                self._say(f"{self.spool.path}: there is room again")
+                if self.has_said_full:
+                    self.has_said_full = False
+                    self._say(f"{self.spool.path}: there is room again")
                 return
+            # Where old lines make room for new ones, that is how it goes all the time.
+            if not self.has_said_full and time.monotonic() - begin > SAID_SECONDS:
+                self.has_said_full = True
+                self._say(f"{self.spool.path}: {error.strerror}; {while_full(self._is_master)} until there is room")
+            self._on_full()
             pause = min(pause * 1.5, longest)
+        if not self.has_said_full:
+            self.has_said_full = True
+            self._say(f"{self.spool.path}: {error.strerror}")
 
     def _is_removed(self, descriptor: int) -> bool:
         """Whether somebody has removed the channel and it should be opened again: who writes to it now writes to another.
@@ -277,6 +293,12 @@ class Drain:
         except OSError:
             return  # the bus has gone; so have the lines that it might tell of
         if now > self._dropped:
-            self.spool.note_lost(now - self._dropped)
+            try:
+                self.spool.note_lost(now - self._dropped)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                self._must_look = True
+                return
             self._say(f"{self.channel}: {now - self._dropped} lines were lost: they came faster than they could be stored")
             self._dropped = now

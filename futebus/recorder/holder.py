@@ -17,15 +17,16 @@ import zlib
 from collections.abc import Callable
 
 from ..client.channel import RETRY_SECONDS
-from ..client.inquire import inquire
+from ..client.inquire import Inquiry
 from ..core.text import counted
-from ..host.mounted import ANSWER_SECONDS, NoBus, find_bus
+from ..host.mounted import ANSWER_SECONDS
 from ..host.service import ServiceManager
 from ..host.signals import ending_signals
 from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
 from .children import PAUSE_SECONDS, how, pause_after
+from .ending import asked, left_of, take_name
 from .publishing import Publishing
 from .recording import Held, Recording
 from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
@@ -65,7 +66,9 @@ class Holder:
         """When that came."""
         self._deadline: float | None = None
         self._is_late = False
-        """Whether the drain had to be killed at the deadline."""
+        """Whether the drain had to be killed at the deadline, or none could be started."""
+        self._before: Inquiry | None = None
+        """What the bus told of the channel when the end began."""
         self._brief_lives = 0
         self._signals = ending_signals()
         self._publishing = Publishing(recording, say, complain)
@@ -75,7 +78,7 @@ class Holder:
 
         Raises:
             ChannelError: the channel is refused for good.
-            RecordError: the drain gave up, or the stream that the spool is to be published in is refused.
+            RecordError: the drain gave up, or the stream that it is published in is refused; or lines were lost at the end.
             SpoolError, OSError: the spool cannot be written.
         """
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -86,12 +89,17 @@ class Holder:
             if self._recording.to:
                 # What is published is there before, with the identity that it keeps.
                 if self._prepare(is_continued=self._held is not None) is None:
+                    self._begin_to_end()
+                    if self._tell_left():
+                        raise RecordError
                     return
                 if not self._publishing.begin():
                     raise RecordError
             self._record()
-            self._tell_left()
+            has_lost = self._tell_left()
             self._publishing.finish(self._signals)
+            if has_lost:
+                raise RecordError
         finally:
             self._publishing.end()
             self._manager.tell("STOPPING=1")
@@ -191,20 +199,36 @@ class Holder:
             os.close(self._held.descriptor)
             self._held = None
 
-    def _tell_left(self) -> None:
-        """Closes the channel of a master that ends, and says if somebody has written on: what was accepted then is gone."""
-        if self._held is None or not self._recording.is_master or (self._manager and self._ending == signal.SIGTERM):
-            return
-        descriptor = self._held.descriptor
+    def _tell_left(self) -> bool:
+        """Closes a channel in the end, and says what is left there: if nobody keeps it, what was accepted is gone.
 
-        def ask(wait: Callable[[float], bool]) -> int:
-            with contextlib.suppress(OSError):  # the bus has gone; its daemon says what was lost
-                return inquire(descriptor).queued
-            return 0
+        Returns:
+            Whether lines are lost that had waited when the end began. What came later is their writers' affair.
+        """
+        if self._held is None:
+            return False
+        descriptor, channel = self._held.descriptor, self._recording.channel
+        before, now = self._before, apart(lambda wait: asked(descriptor), seconds=END_SECONDS / 2)
+        left = left_of(before, now) if before and now else 0
+        words = f"{channel}: ended before everything that was queued was taken"
+        if self._is_kept:
+            if left or self._is_late:
+                self._say(f"{words}; it waits for the next start")
+            return False
+        if left:
+            self._complain(f"{words}; {counted(left, 'line')} of it {'is' if left == 1 else 'are'} lost")
+        elif self._is_late:
+            self._say(words)
+        if self._recording.is_master:
+            if now and now.queued > left:
+                self._say(f"{channel}: {counted(now.queued - left, 'line')} came while it ended and will not be in the spool")
+            self._close()
+        return left > 0
 
-        if queued := apart(ask, seconds=END_SECONDS / 2):
-            self._say(f"{self._recording.channel}: {counted(queued, 'line')} came while it ended and will not be in the spool")
-        self._close()
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the service manager keeps the channel when this process has ended: then SIGTERM is no end."""
+        return bool(self._manager) and self._ending == signal.SIGTERM
 
     @property
     def _prefix(self) -> str:
@@ -246,7 +270,7 @@ class Holder:
                 if self._ending is None:
                     self._say(f"the process that held {self._recording.channel} is gone; {os.getpid()} holds it now")
                 else:
-                    self._take_name()
+                    self._begin_to_end()
                 continue
             os.close(listens)
             outcome = self._watch(child, control)
@@ -261,7 +285,7 @@ class Holder:
             if self._ending is not None:
                 time.sleep(PAUSE_SECONDS[0])
             elif self._brief_lives > 1 and not self._wait(pause_after(self._brief_lives)):
-                self._take_name()
+                self._begin_to_end()
 
     def _fork(self) -> tuple[int, int, int] | None:
         """Forks as soon as the system can: whatever has killed a drain for its memory may keep the next one from being born.
@@ -289,8 +313,9 @@ class Holder:
             else:
                 if self._deadline is None:
                     self._deadline = time.monotonic() + END_SECONDS
+                    self._begin_to_end()
                 if self._signal(self._signals, pause) or time.monotonic() > self._deadline:
-                    self._say(f"{channel}: ended before everything that was queued was taken")
+                    self._is_late = True
                     return None
             pause = min(pause * 1.5, longest)
 
@@ -326,7 +351,7 @@ class Holder:
     def _watch(self, child: int, control: int) -> int:
         """Waits for the drain's end. Returns its exit status, or the signal that killed it, negative."""
         if self._ending is not None:
-            self._take_name()
+            self._begin_to_end()
             self._tell_to_finish(control)
         while True:
             left = None if self._deadline is None else self._deadline - time.monotonic()
@@ -341,12 +366,11 @@ class Holder:
             elif self._ending is None:
                 self._ending, self._asked = number, time.monotonic()
                 self._deadline = self._asked + END_SECONDS
-                self._take_name()
+                self._begin_to_end()
                 self._tell_to_finish(control)
             elif number is None or time.monotonic() - self._asked > INSISTING_SECONDS:
                 # It is late, or somebody is impatient.
                 self._is_late = True
-                self._say(f"{self._recording.channel}: ended before everything that was queued was taken")
                 os.kill(child, signal.SIGKILL)
                 return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -356,26 +380,25 @@ class Holder:
         with contextlib.suppress(BrokenPipeError):  # then it is dead, and SIGCHLD is here or near
             os.write(control, FINISH)
 
-    def _take_name(self) -> None:
-        """Lets nobody else open the channel of a master that ends.
+    def _begin_to_end(self) -> None:
+        """Lets nobody else open the channel of a master that ends, and looks how much waits there.
 
         Under a service manager, SIGTERM is no end: what starts the service again finds the channel as it is.
         """
-        if self._held is None or not self._recording.is_master or (self._manager and self._ending == signal.SIGTERM):
+        if self._held is None:
             return
         channel, held = self._recording.channel, self._held
+        takes_name = self._recording.is_master and not self._is_kept
 
-        def take(wait: Callable[[float], bool]) -> None:
-            with contextlib.suppress(OSError, NoBus):
-                bus = find_bus(channel.parent)  # another may be there by now: who owns the directories above decides that
-                try:
-                    if os.path.samestat(os.stat(channel.name, dir_fd=bus, follow_symlinks=False), os.fstat(held.descriptor)):
-                        os.unlink(channel.name, dir_fd=bus)
-                finally:
-                    os.close(bus)
+        def take(wait: Callable[[float], bool]) -> Inquiry | None:
+            if takes_name:
+                take_name(channel, held.descriptor)
+            return asked(held.descriptor)
 
-        apart(take, seconds=END_SECONDS / 2)
-        self._manager.drop(held.name)
+        found = apart(take, seconds=END_SECONDS / 2)
+        self._before = self._before or found
+        if takes_name:
+            self._manager.drop(held.name)
 
     # ------------------------------------------------------------------------------------------ waiting
 

@@ -6,10 +6,11 @@ The one rule: who takes lines from the channel never waits for the disk. A threa
 import threading
 import time
 
-from ..spool import SpoolError, SpoolWriter
+from ..spool import SpoolError, SpoolLock, SpoolWriter, remove_unopened
 from .channel import Say
 from .recording import Recording
 from .target import kept_from
+from .troubles import Troubles
 
 AGE_SECONDS = (1.0, 60.0)
 """How often, at most and at least, it is looked whether lines are too old."""
@@ -32,7 +33,10 @@ class Upkeep:
         self._is_stopping = threading.Event()
         self._has_lines = threading.Event()
         self._has_lines.set()
+        self._is_urgent = threading.Event()
+        """Whether what there is to do does not wait for more lines."""
         self._must_retain = False
+        self._troubles = Troubles()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
@@ -61,20 +65,31 @@ class Upkeep:
             self._has_lines.set()
         return self._age_seconds if is_timed else None
 
+    def make_room(self) -> None:
+        """Is called by the drain, again and again, while the spool has no room: what may go then goes at once."""
+        if self._failure is not None:
+            raise self._failure
+        self._must_retain = True
+        self._is_urgent.set()
+        self._has_lines.set()
+
     @property
     def _age_seconds(self) -> float:
         least, most = AGE_SECONDS
         return min(max((self._recording.keep_age or 0) / 10, least), most)
 
     def _retain(self) -> None:
-        if self._recording.keep_bytes is None and self._recording.keep_age is None:
+        if not _removes(self._recording):
             return
-        to = self._recording.to
         try:
-            until = None if to is None else kept_from(self._spool.path, to.place)
-            self._spool.remove_old(size=self._recording.keep_bytes, age=self._recording.keep_age, until=until)
+            self._spool.remove_old(
+                size=self._recording.keep_bytes, age=self._recording.keep_age, until=_needed_from(self._recording)
+            )
+            self._troubles.end()
         except (OSError, SpoolError) as error:
-            self._say(f"{self._spool.path}: old lines cannot be removed: {_reason(error)}")
+            words = f"{self._spool.path}: old lines cannot be removed: {_reason(error)}"
+            if self._troubles.is_due(words):  # while the disk is full, it is tried each second
+                self._say(words)
 
     def _work(self) -> None:
         # In a thread of its own: a slow disk should not make the channel wait.
@@ -86,8 +101,9 @@ class Upkeep:
     def _keep_up(self) -> None:
         while not self._is_stopping.is_set():
             self._has_lines.wait()
-            self._is_stopping.wait(self._recording.sync or 0)
+            self._is_urgent.wait(self._recording.sync or 0)
             self._has_lines.clear()
+            self._is_urgent.clear()
             if self._must_retain:
                 self._must_retain = False
                 self._retain()
@@ -103,10 +119,35 @@ class Upkeep:
     def stop(self) -> None:
         """Has everything on the disk, unless that was not asked for."""
         self._is_stopping.set()
+        self._is_urgent.set()
         self._has_lines.set()
         self._thread.join()
         if self._recording.sync is not None:
             self._sync()
+
+
+def make_room(recording: Recording, lock: SpoolLock) -> None:
+    """Removes old lines from a spool that cannot be opened to write, since the disk is full.
+
+    Args:
+        recording: which one, and how.
+        lock: the right to write it.
+
+    Raises:
+        OSError, SpoolError: as `SpoolWriter.remove_old`.
+    """
+    if _removes(recording):
+        remove_unopened(recording.spool, lock, size=recording.keep_bytes, age=recording.keep_age, until=_needed_from(recording))
+
+
+def _removes(recording: Recording) -> bool:
+    """Whether lines go at all."""
+    return recording.keep_bytes is not None or recording.keep_age is not None
+
+
+def _needed_from(recording: Recording) -> int | None:
+    """The number of the first line that is needed, whatever else is said: the stream may not have it."""
+    return None if recording.to is None else kept_from(recording.spool, recording.to.place)
 
 
 def _reason(error: OSError | SpoolError) -> str:

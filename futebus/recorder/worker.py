@@ -3,7 +3,7 @@
 The one rule: it may be killed at any moment, and the next one goes on where it was. See holder.py for who starts it.
 """
 
-import errno
+import contextlib
 import os
 import signal
 import threading
@@ -12,11 +12,13 @@ from collections.abc import Callable
 from types import FrameType
 
 from ..client.channel import RETRY_SECONDS
-from ..spool import SpoolLock, SpoolWriter
+from ..spool import SpoolError, SpoolLock, SpoolWriter
+from ..spool.files import FULL
 from .channel import Say
 from .drain import Drain, while_full
+from .ending import asked, left_of
 from .recording import Held, Recording
-from .upkeep import Upkeep
+from .upkeep import Upkeep, make_room
 
 FINISH_SECONDS = 1.5
 """How long, at the end, what is still queued is taken. Who goes on writing then is heard no more."""
@@ -68,8 +70,10 @@ def open_spool(
                 lock=lock,
             )
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in FULL:
                 raise
+            with contextlib.suppress(OSError, SpoolError):  # what is wrong with it is told when it is open
+                make_room(recording, lock)
             if not has_said:
                 has_said = True
                 say(f"{recording.spool}: {error.strerror}; {meanwhile} until there is room")
@@ -171,18 +175,23 @@ class Worker:
             is_master=self._recording.is_master,
             say=self._say,
             on_lines=upkeep.look,
+            on_full=upkeep.make_room,
             descriptor=self._held.descriptor,
             noted=spool.lost - self._held.lost,
         )
 
     def _finish(self, spool: SpoolWriter, upkeep: Upkeep) -> None:
         """Takes what is still queued."""
+        before = asked(self._held.descriptor)
         last = self._new_drain(spool, upkeep)
+        last.has_said_full = self._drain is not None and self._drain.has_said_full
         timer = threading.Timer(FINISH_SECONDS, last.stop)
         timer.start()
         last.run(only_until_idle=True)
         timer.cancel()
         timer.join()
-        if not last.is_idle:
+        now = asked(self._held.descriptor)
+        # The holder says it if something of what waited is left.
+        if not last.is_idle and before and now and not left_of(before, now):
             self._say(f"{self._recording.channel}: lines still come; what is queued now is not in the spool")
         last.close()

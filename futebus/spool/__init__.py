@@ -27,6 +27,7 @@ have no mark yet, by their newlines. A line counts for readers once it is before
 from .files import OWN_MODE
 from .layout import ForeignSpool, LinesDamaged, LinesGone, Mark, NotASpool, SpoolError, SpoolInUse, open_to_read
 from .lock import SpoolLock
+from .older import remove_unopened
 from .piece import OnDamage, Piece
 from .reader import Spool
 from .writer import SpoolWriter
@@ -46,4 +47,5 @@ __all__ = [
     "SpoolLock",
     "SpoolWriter",
     "open_to_read",
+    "remove_unopened",
 ]

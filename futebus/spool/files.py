@@ -17,6 +17,9 @@ from .layout import NotASpool, names_in
 OWN_MODE = 0o700
 """The permissions of a directory that is made: what is said on a channel may be for few."""
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says when there is no room: it may come."""
+
 WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
 

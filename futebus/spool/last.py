@@ -4,17 +4,18 @@ The one rule: a line counts once it is before a mark, and a mark is made only wh
 """
 
 import contextlib
-import errno
 import mmap
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
 from ..core.lines import nul
 from .files import Directory
 from .layout import MARK, MARKS, Mark, Segment, count_lines
-from .repair import HOLE_BYTES, STEP_BYTES, clear, clear_behind_hole, used, with_lines
+from .repair import HOLE_BYTES, clear, clear_behind_hole, used, with_lines
+from .room import LEAST_MARKS, Room, reserve, rooms, take_room
 from .warming import AHEAD_BYTES, Warmer
 
 
@@ -30,6 +31,7 @@ class LastSegment:
         first: the offset of its first line.
         mark: its last mark.
         marks: how many there are.
+        most_marks: how many there is room for.
         at: behind which byte it goes on.
     """
 
@@ -44,6 +46,7 @@ class LastSegment:
         first: int,
         mark: Mark,
         marks: int = 1,
+        most_marks: int,
         at: int = 0,
     ) -> None:
         self._spool = spool
@@ -55,7 +58,7 @@ class LastSegment:
         """None when it is closed."""
         self.first = first
         self.mark = mark
-        self._marks = marks
+        self._marks, self._most_marks = marks, most_marks
         self._is_note = False
         self.at = at
         self.began = 0
@@ -67,7 +70,14 @@ class LastSegment:
 
     @classmethod
     def begin(
-        cls, directory: Directory, warmer: Warmer, mark: Mark, size: int, unfinished: bytes = b"", *, is_durable: bool = False
+        cls,
+        directory: Directory,
+        warmer: Warmer,
+        mark: Mark,
+        wishes: Iterable[Room],
+        unfinished: bytes = b"",
+        *,
+        is_durable: bool = False,
     ) -> Self:
         """Begins a segment at a mark. The disk space is taken before anything changes.
 
@@ -75,7 +85,7 @@ class LastSegment:
             directory: the spool.
             warmer: makes pages ready.
             mark: where.
-            size: how long it is.
+            wishes: how much room to ask for; it gets the first that the disk has.
             unfinished: the beginning of a line.
             is_durable: whether the segment is to be there after a loss of power. Otherwise the caller sees to that.
 
@@ -87,18 +97,27 @@ class LastSegment:
         lines = index = -1
         try:
             lines = directory.create(f"{stem}.lines")
-            os.posix_fallocate(lines, 0, size)
-            mapped = mmap.mmap(lines, size)
-            mapped[: len(unfinished)] = unfinished
             index = directory.create(f"{stem}.new")
-            os.posix_fallocate(index, 0, MARKS * MARK.size)
+            room = reserve(lines, index, wishes)
+            mapped = mmap.mmap(lines, room.bytes)
+            mapped[: len(unfinished)] = unfinished
             os.pwrite(index, mark.packed(), 0)
             if is_durable:
                 os.fsync(index)
             directory.rename(f"{stem}.new", f"{stem}.index")
             if is_durable:
                 directory.sync()
-            return cls(directory.path, warmer, lines, index, mapped, first=mark.line, mark=mark, at=len(unfinished))
+            return cls(
+                directory.path,
+                warmer,
+                lines,
+                index,
+                mapped,
+                first=mark.line,
+                mark=mark,
+                most_marks=room.marks,
+                at=len(unfinished),
+            )
         except BaseException:
             _close(lines, index)
             raise
@@ -124,10 +143,8 @@ class LastSegment:
         try:
             lines = directory.open(segment.path.name)
             index = directory.open(segment.path.with_suffix(".index").name)
-            size = _take_room(lines, index, least)
-            if not size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(segment.path))
-            mapped = mmap.mmap(lines, size)
+            room = take_room(lines, index, least)
+            mapped = mmap.mmap(lines, room.bytes)
             # After a loss of power there may be marks whose lines did not reach the disk, and lines without sense behind.
             marks = [segment[number] for number in range(len(segment))]
             there = with_lines(marks, mapped)
@@ -141,7 +158,17 @@ class LastSegment:
             behind = len(marks) * MARK.size
             if stale := os.pread(index, MARKS * MARK.size, behind).rstrip(b"\0"):
                 os.pwrite(index, bytes(len(stale)), behind)
-            last = cls(directory.path, warmer, lines, index, mapped, first=segment.first, mark=marks[-1], marks=len(marks))
+            last = cls(
+                directory.path,
+                warmer,
+                lines,
+                index,
+                mapped,
+                first=segment.first,
+                mark=marks[-1],
+                marks=len(marks),
+                most_marks=room.marks,
+            )
             last.began = marks[1].time if len(marks) > 1 else 0
             last._find_lines(is_continued)
             return last
@@ -174,20 +201,37 @@ class LastSegment:
     def has_room(self, room: int) -> bool:
         """Whether there is so much, and a mark for it."""
         assert self.mapped is not None, "it is closed"
-        return len(self.mapped) - self.at >= room and self._marks < MARKS - 2
+        return len(self.mapped) - self.at >= room and self._marks < self._most_marks - 2
 
-    def grow(self, room: int) -> None:
+    def grow(self, most: int, room: int) -> None:
         """Makes room where it is.
+
+        Args:
+            most: how long it should get, if the disk has room.
+            room: how many bytes more it must take at least.
 
         Raises:
             OSError: there is none; nothing has changed.
         """
         assert self.mapped is not None, "it is closed"
-        size = self.at + room
-        os.posix_fallocate(self._lines, 0, size)
+        got = reserve(self._lines, self._index, rooms(most, max(self.at + room, len(self.mapped))))
         self._warmer.leave()
-        self.mapped.resize(size)
+        self.mapped.resize(got.bytes)
+        self._most_marks = max(self._most_marks, got.marks)
         self._warm_behind = -1
+
+    def give_back(self) -> None:
+        """Gives the disk space back that it does not use, but for some marks. It has no room for lines then.
+
+        Raises:
+            OSError: as the system says.
+        """
+        assert self.mapped is not None, "it is closed"
+        self._warmer.leave()
+        self.mapped.resize(max(self.at, 1))
+        self._warm_behind = -1
+        self._most_marks = min(self._most_marks, (self._marks // LEAST_MARKS + 2) * LEAST_MARKS)
+        os.ftruncate(self._index, max(self._most_marks, self._marks) * MARK.size)
 
     def _warm(self, mapped: mmap.mmap) -> None:
         """Sees to it that the pages that are written next are ready, or will soon be."""
@@ -317,47 +361,6 @@ class LastSegment:
             if descriptor >= 0:
                 with contextlib.suppress(OSError):  # it is closed all the same
                     os.close(descriptor)
-
-
-def _take_room(lines: int, index: int, least: int) -> int:
-    """Has the disk space of a segment that was left, and more if the disk has it: otherwise the next segment begins sooner.
-
-    Args:
-        lines: the file of lines. If it was closed, it is as long as they are.
-        index: that of marks.
-        least: how long it should be.
-
-    Returns:
-        How long it is.
-
-    Raises:
-        OSError: there is no room even for what is in it.
-    """
-    size = os.fstat(lines).st_size
-    try:
-        # Marks come first: where lines have room, so must their marks.
-        os.posix_fallocate(index, 0, MARKS * MARK.size)
-        if size:
-            os.posix_fallocate(lines, 0, size)
-    except OSError:
-        # A copy has holes where there were zeros. To store into one that the disk has no place for is deadly, and what is read
-        # into one is lost. Without them there is no room, and the next segment begins.
-        size = _used(lines, size)
-        os.ftruncate(lines, size)
-        if size:
-            os.posix_fallocate(lines, 0, size)
-        return size
-    with contextlib.suppress(OSError):
-        os.posix_fallocate(lines, 0, max(size, least))
-    return os.fstat(lines).st_size
-
-
-def _used(file: int, size: int) -> int:
-    """How much of a file is in use: zeros follow to the end."""
-    for start in reversed(range(0, size, STEP_BYTES)):
-        if found := os.pread(file, STEP_BYTES, start).rstrip(b"\0"):
-            return start + len(found)
-    return 0
 
 
 def _close(*descriptors: int) -> None:

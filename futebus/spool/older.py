@@ -1,14 +1,13 @@
 """The segments before the last: whether they have their lines, whether these are on the disk, and when a segment goes."""
 
 import contextlib
-import errno
 import itertools
 import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from .files import Directory
+from .files import FULL, Directory
 from .layout import LinesDamaged, Mark, Segment, SpoolError, last_mark, segment_firsts
 from .lock import SpoolLock
 
@@ -112,6 +111,27 @@ def remove(
     return gone - firsts[0]
 
 
+def remove_unopened(path: Path, lock: SpoolLock, *, size: int | None, age: float | None, until: int | None = None) -> int:
+    """As `SpoolWriter.remove_old`, of a spool that cannot be opened to write before there is room for that.
+
+    What is in the last segment has not been looked at: so none of it counts as kept.
+
+    Args:
+        path: the spool.
+        lock: the right to write it.
+        size: as for `remove`.
+        age: the same.
+        until: the same.
+    """
+    lock.read_again()
+    descriptor = lock.directory.descriptor
+    for first in reversed(segment_firsts(path, descriptor)):
+        segment = Segment(path, first, descriptor)
+        if len(segment) and lock.directory.has(segment.path.name):
+            return remove(path, lock, first, 0, offset=None, size=size, age=age, until=until)
+    return 0
+
+
 def _note_least(path: Path, lock: SpoolLock, first: int) -> None:
     """Has it on the disk that the spool begins there, before anything else is removed.
 
@@ -123,7 +143,7 @@ def _note_least(path: Path, lock: SpoolLock, first: int) -> None:
         lock.note(least=first, lost=_lost_before(path, lock, first))
     except OSError as error:
         # Room is made here. The segment itself is on the disk, and that tells the same.
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import mmap
+from pathlib import Path
 
 from ..core.lines import nul
 from .layout import Mark, count_lines
@@ -11,6 +12,16 @@ HOLE_BYTES = 512
 
 STEP_BYTES = 1 << 20
 """How much is looked at or cleared in one go."""
+
+UNKNOWN = "unknown"
+
+
+def boot() -> str:
+    """Which run of the system this is: another one after each loss of power."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return UNKNOWN
 
 
 def with_lines(marks: list[Mark], mapped: mmap.mmap) -> int:

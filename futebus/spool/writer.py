@@ -5,31 +5,23 @@ left as a writer that is killed leaves it; the next call opens the spool anew, a
 """
 
 import contextlib
-import errno
 import os
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from . import older
-from .files import OWN_MODE, blamed
+from .files import FULL, OWN_MODE, blamed
 from .last import LastSegment
 from .layout import FIRST_SEGMENT_BYTES, FORMAT, READ_BYTES, READ_ROOM, SEGMENT_BYTES, Mark, Segment, segment_firsts
 from .lock import SpoolLock
+from .repair import UNKNOWN, boot
+from .room import Room, rooms, smallest
 from .warming import Warmer
-
-UNKNOWN = "unknown"
-
-
-def _boot() -> str:
-    """Which run of the system this is: another one after each loss of power."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return UNKNOWN
 
 
 class SpoolWriter:
@@ -124,21 +116,23 @@ class SpoolWriter:
             self._lock.note(format=FORMAT, id=str(uuid.uuid4()), boot="")
         # It must be there also after a loss of power, before it is noted that there is one.
         self._knows_plain = self._lock.identity.format >= FORMAT
-        self._begin_segment(Mark(identity.least, 0, time.time_ns(), identity.lost), is_durable=True)
+        mark = Mark(identity.least, 0, time.time_ns(), identity.lost)
+        size = self._next_segment_bytes
+        self._begin_segment(mark, rooms(size, min(self._room, size)), is_durable=True)
         self._note()
 
     def _note(self) -> None:
         """Notes that the spool is one of today's, and written during this run of the system."""
         try:
-            self._lock.note(format=FORMAT, boot=_boot())
+            self._lock.note(format=FORMAT, boot=boot())
         except OSError as error:
             # A full disk is no reason not to write where there is still room, but then marks stay what they were.
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in FULL:
                 raise
         self._knows_plain = self._lock.identity.format >= FORMAT
 
     def _resume(self, segment: Segment, is_continued: bool) -> None:
-        may_have_holes = _boot() == UNKNOWN or self._lock.identity.boot != _boot()
+        may_have_holes = boot() == UNKNOWN or self._lock.identity.boot != boot()
         self._last = last = LastSegment.resume(
             self._directory,
             self._warmer,
@@ -166,16 +160,12 @@ class SpoolWriter:
         assert self._last is not None
         return self._last
 
-    def _begin_segment(self, mark: Mark, unfinished: bytes = b"", *, is_durable: bool = False) -> LastSegment:
-        """Begins a segment at a mark, with a line that is not finished. It takes the place of the one before.
-
-        Args:
-            mark: where.
-            unfinished: the beginning of a line.
-            is_durable: whether the segment is to be there after a loss of power. Otherwise `sync` sees to that.
-        """
+    def _begin_segment(
+        self, mark: Mark, wishes: Iterable[Room], unfinished: bytes = b"", *, is_durable: bool = False
+    ) -> LastSegment:
+        """Begins a segment, as `LastSegment.begin` says. It takes the place of the one before."""
         size, before = self._next_segment_bytes, self._last
-        last = LastSegment.begin(self._directory, self._warmer, mark, size, unfinished, is_durable=is_durable)
+        last = LastSegment.begin(self._directory, self._warmer, mark, wishes, unfinished, is_durable=is_durable)
         if before is None or before.mapped is None:
             self._last = last
         else:
@@ -194,22 +184,35 @@ class SpoolWriter:
         if not last.has_room(room):
             with blamed(self.path):
                 if last.mark.byte:
-                    return self._turn_over(last, room)
-                # There is nothing in it yet that would end it.
-                last.grow(room)
+                    last = self._turn_over(last, room)
+                if not last.has_room(room):
+                    # There is nothing in it yet that would end it.
+                    last.grow(self._next_segment_bytes, room)
         return last
 
     def _turn_over(self, last: LastSegment, room: int) -> LastSegment:
-        """Begins the next segment. A line that is not finished moves on to it."""
+        """Begins the next segment, if need be without room for a line. A line that is not finished moves on to it."""
         unfinished = last.unfinished
-        self._next_segment_bytes = max(self._next_segment_bytes, len(unfinished) + room)
+        least, size, had_room = len(unfinished) + room, len(last), last.has_room(room)
+        self._next_segment_bytes = max(self._next_segment_bytes, least)
         self._is_sound = False
         try:
-            following = self._begin_segment(last.mark, unfinished)
+            try:
+                following = self._begin_segment(last.mark, rooms(self._next_segment_bytes, least), unfinished)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                # What is not ended is never removed, and a full disk would stay so. What it had for itself is enough to end it.
+                last.give_back()
+                wishes = (*rooms(self._next_segment_bytes, least), smallest(len(unfinished)))
+                following = self._begin_segment(last.mark, wishes, unfinished)
         except OSError:
-            # Mostly the disk is full. If nothing is left of it, nothing has changed.
+            # If nothing is left of it, nothing has changed.
             self._directory.remove_segment(last.mark.line)
             self._directory.remove(f"{last.mark.line:020d}.new")
+            if had_room:
+                with contextlib.suppress(OSError):
+                    last.grow(size, room)
             self._is_sound = True
             raise
         self._is_sound = True

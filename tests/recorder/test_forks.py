@@ -12,7 +12,7 @@ from ..helpers.mounts import Mount
 from ..helpers.nats import Server
 from ..helpers.published import lines_in, messages, wait_for_line
 from ..helpers.recorders import Recording, Remounting, kill
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import lines_of, numbered
 from .unforking import CALLS
 
@@ -93,9 +93,10 @@ def test_one_that_is_ended_while_no_drain_can_be_started(
     kill(recorder.drain())
     recorder.wait_for("no process can be started")
     (bus / "U_x").write_bytes(numbered(0, 10))
-    recorder.end()
-    assert "ended before everything that was queued was taken" in recorder.words
-    assert "10 lines came while it ended and will not be in the spool" in recorder.words
+    recorder.process.terminate()
+    assert recorder.process.wait(DEADLINE) == 1
+    assert "ended before everything that was queued was taken; 10 lines of it are lost" in recorder.words
+    assert "came while it ended" not in recorder.words
 
 
 def test_lines_are_recorded_while_no_publisher_can_be_started(

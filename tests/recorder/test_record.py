@@ -224,16 +224,16 @@ def test_a_disk_that_has_no_place_for_a_spool_is_named(bus: Mount, small_disk: P
 def test_a_full_disk(bus: Mount, recording: Recording, small_disk: Path, start: Start) -> None:
     recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool")
     fill(small_disk / "ballast")
-    running = writers(start, bus / "U_x", 1, 20_000)
+    running = writers(start, bus / "U_x", 1, 80_000)
     recorder.wait_for("its writers wait until there is room")
     kill(recorder.drain())  # the next one finds no more room
     recorder.wait_for("the next one goes on")
     (small_disk / "ballast").unlink()
     assert running[0].wait(DEADLINE) == 0
     # Their place may be in the bus alone: at its end a recorder waits for a moment only.
-    until(lambda: Spool(recorder.spool).end == 20_000, "all is in the spool")
+    until(lambda: Spool(recorder.spool).end == 80_000, "all is in the spool")
     recorder.end()
-    assert numbers_of(recorder.spool, 1) == [list(range(20_000))]
+    assert numbers_of(recorder.spool, 1) == [list(range(80_000))]
 
 
 def test_a_signal_that_comes_twice_is_one(bus: Mount, recording: Recording, start: Start) -> None:

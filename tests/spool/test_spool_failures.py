@@ -25,6 +25,9 @@ from futebus.spool import Spool, SpoolWriter
 
 from .spools import SMALL, killed, last_file, lines_of, numbered, small
 
+FULL_BYTES = 4096
+"""What there is always room for: a page."""
+
 CALLS = "open close posix_fallocate ftruncate pwrite write pread readv fsync fdatasync rename unlink mkdir fchmod fstat stat dup"
 """The system calls that a spool makes, beside mmap(2) and flock(2)."""
 
@@ -38,7 +41,8 @@ FAILURES: list[Callable[[], BaseException]] = [
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Files in memory, where hundreds of spools are quickly begun, and brought to the disk."""
-    monkeypatch.setattr("futebus.spool.last.MARKS", 64)
+    for module in ("last", "room"):
+        monkeypatch.setattr(f"futebus.spool.{module}.MARKS", 64)
     path = Path(tempfile.mkdtemp(prefix="futebus-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     yield path
     shutil.rmtree(path)
@@ -188,9 +192,46 @@ def failed(
     return path, identity
 
 
+@contextlib.contextmanager
+def scarce() -> Iterator[None]:
+    """The disk has hardly any room, and a segment must end all the same."""
+    allocate = os.posix_fallocate
+
+    def scarcely(descriptor: int, offset: int, size: int) -> None:
+        if size > max(FULL_BYTES, os.fstat(descriptor).st_size):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(descriptor, offset, size)
+
+    os.posix_fallocate = scarcely
+    try:
+        yield
+    finally:
+        os.posix_fallocate = allocate
+
+
+def adding_when_full(path: Path) -> None:
+    """Ends a segment on a full disk, and goes on when there is room."""
+    with small(path) as writer:
+        writer.append(numbered(1500, 1600))
+        writer.append(numbered(1600, 1601)[:50])
+        with scarce(), contextlib.suppress(OSError):
+            writer.prepare(SMALL)
+            raise AssertionError("there is no room")
+        writer.append(numbered(1600, 1601)[50:])
+        writer.append(numbered(1601, 2500))
+
+
 @pytest.mark.parametrize(
     ("state", "act"),
-    [(closed, adding), (closed, syncing), (closed, reading), (left, opening), (left, adding), (old, opening)],
+    [
+        (closed, adding),
+        (closed, adding_when_full),
+        (closed, syncing),
+        (closed, reading),
+        (left, opening),
+        (left, adding),
+        (old, opening),
+    ],
     ids=lambda step: step.__name__,
 )
 @pytest.mark.parametrize(("failure", "is_done"), WAYS, ids=["EIO", "ENOSPC", "interrupt", "interrupt when done"])
@@ -253,7 +294,20 @@ def ageing(path: Path) -> None:
         writer.retain(age=0.001)
 
 
-@pytest.mark.parametrize(("act", "least"), [(removing, 1000), (ageing, 1500)], ids=["offset", "age"])
+def ageing_when_full(path: Path) -> None:
+    with small(path) as writer:
+        moment = time.time()
+        while time.time() < moment + 0.002:
+            pass
+        with scarce():
+            writer.retain(age=0.001)
+
+
+@pytest.mark.parametrize(
+    ("act", "least"),
+    [(removing, 1000), (ageing, 1500), (ageing_when_full, 1500)],
+    ids=["offset", "age", "age when full"],
+)
 def test_a_call_that_fails_while_old_lines_are_removed(
     place: Path, failing: Failing, act: Callable[[Path], None], least: int
 ) -> None:
@@ -309,7 +363,7 @@ class Interrupting:
             sys.settrace(before)
 
 
-@pytest.mark.parametrize("act", [opening, adding, ageing], ids=lambda act: act.__name__)
+@pytest.mark.parametrize("act", [opening, adding, adding_when_full, ageing, ageing_when_full], ids=lambda act: act.__name__)
 def test_an_interrupt_takes_no_line(place: Path, act: Callable[[Path], None]) -> None:
     left(place / "spool")
     interrupting = Interrupting()

@@ -1,0 +1,106 @@
+"""Recorders on a disk that is full: what may go makes room, and an end that loses lines says so."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from futebus.spool import Spool
+
+from ..helpers.mounts import Mount, Mounting
+from ..helpers.nats import Server
+from ..helpers.programs import Start
+from ..helpers.published import wait_for_line
+from ..helpers.recorders import Recording, fill, kill
+from ..helpers.waiting import DEADLINE, until
+from ..spool.spools import lines_of
+
+LINES = 150_000
+"""Of 100 bytes: twice what the disk has room for."""
+
+SAYING = f"import sys; open(sys.argv[1], 'wb').write(b''.join(b'%099d\\n' % number for number in range({LINES})))"
+
+FULL = "No space left on device; its writers wait until there is room"
+
+
+@pytest.mark.parametrize("options", [("--keep-age", "0.5s"), ("--keep-bytes", "2M"), ("--keep-age", "0.5s", "--sync", "1h")])
+def test_what_may_go_makes_room(
+    bus: Mount, recording: Recording, small_disk: Path, start: Start, options: tuple[str, ...]
+) -> None:
+    recorder = recording(bus / "U_x", *options, "--segment-bytes", "1M", spool=small_disk / "spool")
+    writer = start(sys.executable, "-c", SAYING, bus / "U_x")
+    assert writer.wait(DEADLINE) == 0
+    until(lambda: Spool(recorder.spool).end == LINES, "all is taken")
+    recorder.end()
+
+
+def test_what_the_stream_has_makes_room(
+    bus: Mount, recording: Recording, small_disk: Path, start: Start, keeping: Server
+) -> None:
+    recorder = recording(
+        bus / "U_x",
+        *("--to", f"{keeping.url}/LINES/lines", "--keep-bytes", "1M", "--segment-bytes", "1M"),
+        spool=small_disk / "spool",
+    )
+    keeping.kill()
+    writer = start(sys.executable, "-c", SAYING, bus / "U_x")
+    recorder.wait_for(FULL)
+    assert Spool(recorder.spool).begin == 0, "the stream has nothing yet"
+    keeping.begin()
+    assert writer.wait(DEADLINE) == 0
+    wait_for_line(keeping.url, "lines", LINES)
+    recorder.end()
+
+
+def test_a_drain_that_comes_while_the_disk_is_full_makes_room(
+    bus: Mount, recording: Recording, small_disk: Path, start: Start
+) -> None:
+    recorder = recording(bus / "U_x", "--keep-age", "4s", "--segment-bytes", "1M", spool=small_disk / "spool")
+    fill(small_disk / "ballast")
+    writer = start(sys.executable, "-c", SAYING, bus / "U_x")
+    recorder.wait_for(FULL)
+    kill(recorder.drain())
+    recorder.wait_for("the next one goes on")
+    (small_disk / "ballast").unlink()
+    fill(small_disk / "ballast")
+    until(lambda: Spool(recorder.spool).begin > 0, "old lines go")
+    (small_disk / "ballast").unlink()
+    kill(recorder.drain())
+    until(lambda: Spool(recorder.spool).end == LINES, "all is taken")
+    assert writer.wait(DEADLINE) == 0
+    recorder.end()
+
+
+def test_an_end_on_a_full_disk_tells_what_is_lost(bus: Mount, recording: Recording, small_disk: Path, start: Start) -> None:
+    recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool")
+    writer = start(sys.executable, "-c", SAYING, bus / "U_x")
+    recorder.wait_for(FULL)
+    bus.wait_for_blocked_writers(1, "U_x")
+    before = lines_of(recorder.spool)
+    recorder.process.terminate()
+    assert recorder.process.wait(DEADLINE) == 1
+    assert writer.wait(DEADLINE) != 0
+    found = re.search(r"ended before everything that was queued was taken; (\d+) lines of it are lost", recorder.words)
+    assert found, recorder.words
+    assert int(found[1]) > 1000
+    assert "lines still come" not in recorder.words
+    assert "came while it ended" not in recorder.words
+    assert lines_of(recorder.spool) == before
+
+
+def test_an_end_takes_what_waits_if_there_is_room_again(
+    mounting: Mounting, recording: Recording, small_disk: Path, start: Start
+) -> None:
+    bus = mounting("max_queue=1000")
+    recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool")
+    fill(small_disk / "ballast")
+    writer = start(sys.executable, "-c", SAYING, bus / "U_x")
+    recorder.wait_for(FULL)
+    bus.wait_for_blocked_writers(1, "U_x")
+    taken = Spool(recorder.spool).end
+    kill(writer.pid)
+    (small_disk / "ballast").unlink()
+    recorder.end()
+    assert Spool(recorder.spool).end >= taken + 1000
+    assert "lost" not in recorder.words

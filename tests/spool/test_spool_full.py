@@ -1,0 +1,129 @@
+"""A spool on a disk that is full: what may go goes, and makes room."""
+
+import contextlib
+import errno
+import time
+from pathlib import Path
+
+import pytest
+
+from futebus.spool import Spool, SpoolLock, SpoolWriter, remove_unopened
+
+from ..helpers.recorders import fill
+from .spools import lines_of, numbered
+
+FEW = 1000
+"""Lines of one append."""
+
+
+def written(path: Path) -> SpoolWriter:
+    return SpoolWriter(path, "B_x", segment_bytes=1 << 20, first_segment_bytes=1 << 20)
+
+
+def add_until_full(writer: SpoolWriter) -> None:
+    def add() -> None:
+        while True:
+            writer.append(numbered(writer.end, writer.end + FEW))
+
+    with pytest.raises(OSError, match="No space left on device"):
+        add()
+
+
+def wait_a_moment() -> None:
+    moment = time.time()
+    while time.time() < moment + 0.002:
+        pass
+
+
+@pytest.fixture
+def path(small_disk: Path) -> Path:
+    return small_disk / "spool"
+
+
+def test_a_full_disk_gets_free(path: Path) -> None:
+    with written(path) as writer:
+        add_until_full(writer)
+        fill(path.parent / "ballast")
+        add_until_full(writer)
+        end = writer.end
+        assert writer.retain(offset=end - 1) == 0 or Spool(path).begin < end
+        assert writer.retain(offset=end) > 0
+        assert Spool(path).begin == end
+        writer.append(numbered(end, end + FEW))
+    assert lines_of(path) == numbered(end, end + FEW)
+
+
+def test_what_is_to_be_kept_is_kept(path: Path) -> None:
+    with written(path) as writer:
+        add_until_full(writer)
+        fill(path.parent / "ballast")
+        end = writer.end
+        assert writer.retain(size=1 << 30) == 0
+        add_until_full(writer)
+        assert writer.retain(size=1 << 20) > 0
+        assert len(lines_of(path)) >= 1 << 20
+        writer.append(numbered(end, end + FEW))
+        assert lines_of(path) == numbered(Spool(path).begin, end + FEW)
+
+
+def test_age_ends_the_only_segment(path: Path) -> None:
+    with written(path) as writer:
+        writer.append(numbered(0, FEW))
+        fill(path.parent / "ballast")
+        wait_a_moment()
+        assert writer.retain(age=0.001) == FEW
+        assert Spool(path).begin == Spool(path).end == FEW
+        writer.append(numbered(FEW, 2 * FEW))
+        assert lines_of(path) == numbered(FEW, 2 * FEW)
+
+
+def test_a_segment_that_cannot_end_keeps_its_room(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk may have room, and none for another file."""
+    with written(path) as writer:
+        writer.append(numbered(0, FEW))
+        wait_a_moment()
+
+        def refuse(*arguments: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("futebus.spool.files.Directory.create", refuse)
+        assert writer.retain(age=0.001) == 0
+        writer.append(numbered(FEW, 2 * FEW))
+    assert lines_of(path) == numbered(0, 2 * FEW)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_one_that_was_full_can_be_opened_and_gets_free(path: Path, is_closed: bool) -> None:
+    writer = written(path)
+    add_until_full(writer)
+    fill(path.parent / "ballast")
+    add_until_full(writer)
+    end = writer.end
+    if is_closed:
+        writer.close()
+    else:  # as one that was killed
+        writer._lock.close()
+    fill(path.parent / "more")
+    lock = SpoolLock(path, "B_x")
+    with contextlib.suppress(OSError), SpoolWriter(path, "B_x", lock=lock):
+        pass  # there may be a page left
+    assert remove_unopened(path, lock, size=None, age=0, until=end) > 0
+    lock.close()
+    with written(path) as again:
+        assert again.end == end
+        assert not again.damage
+        again.append(numbered(end, end + FEW))
+    assert lines_of(path) == numbered(Spool(path).begin, end + FEW)
+
+
+def test_what_is_needed_stays_in_one_that_cannot_be_opened(path: Path) -> None:
+    with written(path) as writer:
+        add_until_full(writer)
+        end = writer.end
+    wait_a_moment()
+    lock = SpoolLock(path, "B_x")
+    assert remove_unopened(path, lock, size=None, age=0, until=0) == 0
+    assert remove_unopened(path, lock, size=1 << 30, age=None) == 0
+    assert remove_unopened(path, lock, size=None, age=0) > 0
+    lock.close()
+    assert lines_of(path) == numbered(Spool(path).begin, end)
