@@ -134,6 +134,9 @@ class Archive:
         self.storage.make_directory(STATE)
         self.reopen()
 
+    _awaited: set[str]
+    """The channels whose archived lines may come again. Without the query's checkpoint they do, in many batches."""
+
     def reopen(self) -> None:
         """Begins anew, after a batch that has failed anywhere: finishes what was cut off, and expects lines that are archived.
 
@@ -141,8 +144,8 @@ class Archive:
             ArchiveError: there is something wrong with it.
         """
         with self.lock:
-            self._is_new = True
             self.state = self._load()
+            self._awaited = {*self.state.positions}
             self._finish()
             for left in (STAGING, *self._older()):
                 self.storage.remove(left)
@@ -182,7 +185,7 @@ class Archive:
             ArchiveError: lines are missing.
         """
         staging = f"{STAGING}/{uuid.uuid4().hex}"  # tasks of a Spark that was killed may go on for a moment
-        new = self._left_out(lines) if self._is_new else lines
+        new = self._left_out(lines)
         moment = F.col("timestamp")
         new.select(
             *self.columns,
@@ -194,24 +197,30 @@ class Archive:
         count = 0
         if files:
             count, positions = self._count(lines.sparkSession, staging)
+            # From here on each of their batches begins where the one before ended.
+            self._awaited -= {name for name, at in positions.items() if at != self.state.positions.get(name)}
             self._publish(staging, files, count, positions)
         self.storage.remove(staging)
-        # From here on each batch begins where the one before ended.
-        self._is_new = False
         return count
 
     def _left_out(self, lines: DataFrame) -> DataFrame:
         """The lines that are not archived."""
-        known = []
-        for name, at in self.state.positions.items():
-            spool = self._spool_of(name)
-            if spool.exists() and Spool(spool).id == at.spool:
-                known.append((name, at.line))
+        known = {name: self.state.positions[name] for name in self._awaited if self._may_come_again(name)}
+        self._awaited = {*known}
         if not known:
             return lines
-        places = lines.sparkSession.createDataFrame(known, "channel STRING, archived LONG")
+        rows = [(name, at.line) for name, at in known.items()]
+        places = lines.sparkSession.createDataFrame(rows, "channel STRING, archived LONG")
         joined = lines.join(F.broadcast(places), "channel", "left")
         return joined.where("archived IS NULL OR offset >= archived")
+
+    def _may_come_again(self, name: str) -> bool:
+        """Whether the spool of a channel has lines that are archived."""
+        at, directory = self.state.positions[name], self._spool_of(name)
+        if not directory.exists():
+            return False
+        spool = Spool(directory)
+        return spool.id == at.spool and spool.begin < at.line
 
     def _count(self, spark: SparkSession, staging: str) -> tuple[int, dict[str, Position]]:
         """Counts the lines that are staged, and checks that none is missing."""
