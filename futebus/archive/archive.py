@@ -57,6 +57,23 @@ class Position:
     """The identity of the spool."""
     line: int
     """The offset of the first line that is not in the archive."""
+    time: int = 0
+    """Of a stream: a time of its servers, in nanoseconds. What is archived is not younger, and what comes later is; 0 if an older
+    version has written this."""
+    lost: tuple[int, int, int] = (0, 0, 0)
+    """Of a stream that has lost messages that are archived: from which number to which these were, and up to which time of its
+    servers their lines are looked for in what comes."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What a state's file has of it."""
+        told: dict[str, Any] = {"spool": self.spool, "line": self.line}
+        return told | ({"time": self.time} if self.time else {}) | ({"lost": self.lost} if any(self.lost) else {})
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> "Position":
+        """Reads that. Older versions have written less."""
+        first, end, until = told.get("lost", (0, 0, 0))
+        return cls(told["spool"], told["line"], told.get("time", 0), (first, end, until))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +100,7 @@ class State:
                 "archive": self.archive,
                 "sequence": self.sequence,
                 "lines": self.lines,
-                "positions": {name: {"spool": at.spool, "line": at.line} for name, at in sorted(self.positions.items())},
+                "positions": {name: at.to_json() for name, at in sorted(self.positions.items())},
                 "moves": self.moves,
                 "hours": self.hours,
             },
@@ -103,7 +120,7 @@ class State:
         return cls(
             archive=given["archive"],
             sequence=given["sequence"],
-            positions={name: Position(at["spool"], at["line"]) for name, at in given["positions"].items()},
+            positions={name: Position.from_json(at) for name, at in given["positions"].items()},
             moves=[(source, target) for source, target in given["moves"]],
             hours=given["hours"],
             lines=given["lines"],
@@ -184,16 +201,8 @@ class Archive:
         Raises:
             ArchiveError: lines are missing.
         """
-        staging = f"{STAGING}/{uuid.uuid4().hex}"  # tasks of a Spark that was killed may go on for a moment
-        new = self._left_out(lines)
-        moment = F.col("timestamp")
-        new.select(
-            *self.columns,
-            "channel",
-            F.to_date(moment).alias("date"),
-            F.lpad(F.hour(moment).cast("string"), 2, "0").alias("hour"),
-        ).write.partitionBy("channel", "date", "hour").parquet(self.storage.uri(staging))
-        files = [file.name for file in self.storage.files(staging, is_deep=True) if file.name.endswith(".parquet")]
+        staging = self._stage(self._left_out(lines))
+        files = self._staged(staging)
         count = 0
         if files:
             count, positions = self._count(lines.sparkSession, staging)
@@ -202,6 +211,21 @@ class Archive:
             self._publish(staging, files, count, positions)
         self.storage.remove(staging)
         return count
+
+    def _stage(self, new: DataFrame) -> str:
+        """Writes lines to a directory of their own, by channel, date and hour. Returns this."""
+        staging = f"{STAGING}/{uuid.uuid4().hex}"  # tasks of a Spark that was killed may go on for a moment
+        moment = F.col("timestamp")
+        new.select(
+            *self.columns,
+            "channel",
+            F.to_date(moment).alias("date"),
+            F.lpad(F.hour(moment).cast("string"), 2, "0").alias("hour"),
+        ).write.partitionBy("channel", "date", "hour").parquet(self.storage.uri(staging))
+        return staging
+
+    def _staged(self, staging: str) -> list[str]:
+        return [file.name for file in self.storage.files(staging, is_deep=True) if file.name.endswith(".parquet")]
 
     def _left_out(self, lines: DataFrame) -> DataFrame:
         """The lines that are not archived."""
