@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.js.api import StreamSource
 from pyspark.sql import SparkSession
 
 from futebus.archive.archive import SETTINGS
-from futebus.archive.streams import MessagesReplaced, StreamArchive
+from futebus.archive.streams import MessagesReplaced, StreamArchive, check_subject
+from futebus.nats import address
+from futebus.nats.access import Access
+from futebus.nats.reader import Reader
 from futebus.spark.remote import read_place
 
 from ..helpers.nats import Server, keeping, serving
 from ..helpers.programs import Start
-from ..helpers.streams import TIME, Filled, Filling, filling
+from ..helpers.streams import NAME, TIME, Filled, Filling, filling
 from ..helpers.waiting import until
 from .archives import COMMAND, QUICK, SLOW, table
 from .test_command import archived, kill
@@ -254,6 +258,28 @@ def test_a_running_archive_of_a_stream_that_loses_its_last_messages(
     assert process.wait(SLOW) == 0, process.communicate()
     assert "0 lines archived" in process.communicate()[1]
     assert sorted(table(root).column("value").to_pylist()) == sorted(said)
+
+
+# ---------------------------------------------------------------------------------------------- what is wrong
+
+
+def test_a_subject_that_the_stream_does_not_listen_to(filled: Filled, start: Start, place: Path) -> None:
+    process = start(*COMMAND, *QUICK, "--once", f"{filled.url}/nosuch", place / "archive")
+    assert process.communicate(timeout=SLOW)[1] == (
+        f"futebus-archive: {filled.url} does not listen to nosuch, but to lines.>:"
+        " nats stream edit LINES --subjects changes that\n"
+    )
+    assert process.returncode == 1
+    assert not (place / "archive").exists()
+
+
+@pytest.mark.parametrize("how", [{"mirror": StreamSource(name=NAME)}, {"sources": [StreamSource(name=NAME)]}])
+def test_a_stream_that_listens_to_nothing_may_have_what_another_has(filled: Filled, keeping: Server, how: Any) -> None:
+    filled.do(lambda stream: stream.jetstream.add_stream(name="COPY", **how))
+    with contextlib.closing(Reader(address.read_servers(keeping.url), Access(), "COPY", "a test")) as reader:
+        state = reader.state()
+        assert not state.subjects
+        reader.do(lambda stream: check_subject(stream, state, "lines.a"))
 
 
 @pytest.mark.parametrize(
