@@ -168,6 +168,7 @@ def test_lines_that_are_published_again(keeping: Server, filled: Filled, opened:
         assert opened.add() == 5
     filled._lines["lines.a"], filled._last["lines.a"] = 2, 2
     filled.say(*said[2:4])
+    assert opened.add() == 0
     filled.outside(b"line 4\n", subject="lines.b")
     assert opened.add() == 1
     opened.open()
@@ -175,7 +176,7 @@ def test_lines_that_are_published_again(keeping: Server, filled: Filled, opened:
     assert opened.add() == 29
     assert sorted(opened.values) == sorted([*said, "line 4"])
     assert [words for words in opened.said if "again" in words] == [
-        f"{count} of {filled.url} came again: archived already, and left out" for count in ("2 lines", "1 line")
+        f"{count} of {filled.url} came again: archived already, and left out" for count in ("2 lines", "2 lines", "1 line")
     ]
 
 
