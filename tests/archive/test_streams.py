@@ -244,7 +244,7 @@ def test_numbers_that_are_given_anew_while_messages_are_read(
 def test_a_running_archive_of_a_stream_that_loses_its_last_messages(
     keeping: Server, filled: Filled, start: Start, place: Path
 ) -> None:
-    """It goes on, and one that is started then has nothing to do."""
+    """It goes on; and one that is started then knows what comes again."""
     root = place / "archive"
     said = filled.fill(2, lines=1)
     with keeping.losing():
@@ -255,9 +255,13 @@ def test_a_running_archive_of_a_stream_that_loses_its_last_messages(
     until(lambda: process.poll() is not None or archived(root) == len(said), "archived", SLOW)
     kill(process)
     assert "3 to 6 of those that are archived, and given their numbers to others" in process.communicate()[1]
+    filled._lines["lines.a"] = 2
+    filled.say(*said[2:5])
     process = start(*COMMAND, *QUICK, "--once", filled.url, root)
     assert process.wait(SLOW) == 0, process.communicate()
-    assert "0 lines archived" in process.communicate()[1]
+    words = process.communicate()[1]
+    assert f"3 lines of {filled.url} came again" in words
+    assert "0 lines archived" in words
     assert sorted(table(root).column("value").to_pylist()) == sorted(said)
 
 
