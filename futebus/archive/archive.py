@@ -57,6 +57,23 @@ class Position:
     """The identity of the spool."""
     line: int
     """The offset of the first line that is not in the archive."""
+    time: int = 0
+    """Of a stream: a time of its servers, in nanoseconds. What is archived is not younger, and what comes later is; 0 if an older
+    version has written this."""
+    lost: tuple[int, int, int] = (0, 0, 0)
+    """Of a stream that has lost messages that are archived: from which number to which these were, and up to which time of its
+    servers their lines are looked for in what comes."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What a state's file has of it."""
+        told: dict[str, Any] = {"spool": self.spool, "line": self.line}
+        return told | ({"time": self.time} if self.time else {}) | ({"lost": self.lost} if any(self.lost) else {})
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> "Position":
+        """Reads that. Older versions have written less."""
+        first, end, until = told.get("lost", (0, 0, 0))
+        return cls(told["spool"], told["line"], told.get("time", 0), (first, end, until))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +100,7 @@ class State:
                 "archive": self.archive,
                 "sequence": self.sequence,
                 "lines": self.lines,
-                "positions": {name: {"spool": at.spool, "line": at.line} for name, at in sorted(self.positions.items())},
+                "positions": {name: at.to_json() for name, at in sorted(self.positions.items())},
                 "moves": self.moves,
                 "hours": self.hours,
             },
@@ -103,7 +120,7 @@ class State:
         return cls(
             archive=given["archive"],
             sequence=given["sequence"],
-            positions={name: Position(at["spool"], at["line"]) for name, at in given["positions"].items()},
+            positions={name: Position.from_json(at) for name, at in given["positions"].items()},
             moves=[(source, target) for source, target in given["moves"]],
             hours=given["hours"],
             lines=given["lines"],
@@ -134,6 +151,9 @@ class Archive:
         self.storage.make_directory(STATE)
         self.reopen()
 
+    _awaited: set[str]
+    """The channels whose archived lines may come again. Without the query's checkpoint they do, in many batches."""
+
     def reopen(self) -> None:
         """Begins anew, after a batch that has failed anywhere: finishes what was cut off, and expects lines that are archived.
 
@@ -141,8 +161,8 @@ class Archive:
             ArchiveError: there is something wrong with it.
         """
         with self.lock:
-            self._is_new = True
             self.state = self._load()
+            self._awaited = {*self.state.positions}
             self._finish()
             for left in (STAGING, *self._older()):
                 self.storage.remove(left)
@@ -181,8 +201,20 @@ class Archive:
         Raises:
             ArchiveError: lines are missing.
         """
+        staging = self._stage(self._left_out(lines))
+        files = self._staged(staging)
+        count = 0
+        if files:
+            count, positions = self._count(lines.sparkSession, staging)
+            # From here on each of their batches begins where the one before ended.
+            self._awaited -= {name for name, at in positions.items() if at != self.state.positions.get(name)}
+            self._publish(staging, files, count, positions)
+        self.storage.remove(staging)
+        return count
+
+    def _stage(self, new: DataFrame) -> str:
+        """Writes lines to a directory of their own, by channel, date and hour. Returns this."""
         staging = f"{STAGING}/{uuid.uuid4().hex}"  # tasks of a Spark that was killed may go on for a moment
-        new = self._left_out(lines) if self._is_new else lines
         moment = F.col("timestamp")
         new.select(
             *self.columns,
@@ -190,28 +222,29 @@ class Archive:
             F.to_date(moment).alias("date"),
             F.lpad(F.hour(moment).cast("string"), 2, "0").alias("hour"),
         ).write.partitionBy("channel", "date", "hour").parquet(self.storage.uri(staging))
-        files = [file.name for file in self.storage.files(staging, is_deep=True) if file.name.endswith(".parquet")]
-        count = 0
-        if files:
-            count, positions = self._count(lines.sparkSession, staging)
-            self._publish(staging, files, count, positions)
-        self.storage.remove(staging)
-        # From here on each batch begins where the one before ended.
-        self._is_new = False
-        return count
+        return staging
+
+    def _staged(self, staging: str) -> list[str]:
+        return [file.name for file in self.storage.files(staging, is_deep=True) if file.name.endswith(".parquet")]
 
     def _left_out(self, lines: DataFrame) -> DataFrame:
         """The lines that are not archived."""
-        known = []
-        for name, at in self.state.positions.items():
-            spool = self._spool_of(name)
-            if spool.exists() and Spool(spool).id == at.spool:
-                known.append((name, at.line))
+        known = {name: self.state.positions[name] for name in self._awaited if self._may_come_again(name)}
+        self._awaited = {*known}
         if not known:
             return lines
-        places = lines.sparkSession.createDataFrame(known, "channel STRING, archived LONG")
+        rows = [(name, at.line) for name, at in known.items()]
+        places = lines.sparkSession.createDataFrame(rows, "channel STRING, archived LONG")
         joined = lines.join(F.broadcast(places), "channel", "left")
         return joined.where("archived IS NULL OR offset >= archived")
+
+    def _may_come_again(self, name: str) -> bool:
+        """Whether the spool of a channel has lines that are archived."""
+        at, directory = self.state.positions[name], self._spool_of(name)
+        if not directory.exists():
+            return False
+        spool = Spool(directory)
+        return spool.id == at.spool and spool.begin < at.line
 
     def _count(self, spark: SparkSession, staging: str) -> tuple[int, dict[str, Position]]:
         """Counts the lines that are staged, and checks that none is missing."""
