@@ -18,11 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users ca
 from pyspark.sql.types import StructType
 
 from ..core.text import counted
-from ..nats.address import is_within
 from ..nats.errors import NatsError
 from ..nats.reader import Reader
-from ..nats.stream import State, Stream
-from ..nats.wanted import Unfit
+from ..nats.stream import State
+from ..nats.wanted import check_listens
 from ..spark.remote import Place
 from .archive import Archive, Position
 from .compaction import SCHEMA, Compaction
@@ -195,9 +194,8 @@ class StreamArchiving(Archiving):
         assert place is not None
         with contextlib.closing(reader_of(place, self._terminal.say)) as reader:
             state = reader.state()
-            if place.subject is not None and not is_within(place.subject, state.subjects):
-                subject = place.subject
-                reader.do(lambda stream: check_subject(stream, state, subject))
+            if place.subject is not None and not state.is_fed:
+                check_listens(reader.shown, place.stream, state, place.subject)
             self._created = state.created
 
     def _open(self, spark: SparkSession) -> None:
@@ -240,18 +238,3 @@ class StreamArchiving(Archiving):
 def reader_of(place: Place, say: Callable[[str], object]) -> Reader:
     """A stream, for an archive."""
     return Reader(place.servers, place.access, place.stream, "futebus-archive", place.patience, say)
-
-
-async def check_subject(stream: Stream, state: State, subject: str) -> None:
-    """Sees that a subject that the stream does not listen to comes from another stream.
-
-    Raises:
-        Unfit: it does not.
-    """
-    with stream.sorted():
-        config = (await stream.jetstream.stream_info(stream.name)).config
-    if config.mirror is None and not config.sources:
-        raise Unfit(
-            f"{stream.shown} does not listen to {subject}, but to {' and '.join(state.subjects) or 'nothing'}:"
-            f" nats stream edit {stream.name} --subjects changes that"
-        )

@@ -17,10 +17,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ...nats import runs
-from ...nats.address import is_within
 from ...nats.fetching import next_of
 from ...nats.reader import Reader
 from ...nats.stream import State
+from ...nats.wanted import Unfit, check_listens
 from ..options import QueryError, check_schema, plainly
 from ..remote import STREAM_COLUMNS, RemoteOptions, parse_remote
 from ..telling import say
@@ -62,8 +62,11 @@ class Following:
         if not self._is_listened_to:
             self._is_listened_to = True
             subject = self._options.place.subject
-            if subject is not None and not state.is_fed and not is_within(subject, state.subjects):
-                raise QueryError(f"{self._name}: the stream does not listen to that, but to {' and '.join(state.subjects)}")
+            if subject is not None and not state.is_fed:
+                try:
+                    check_listens(self.reader.shown, self._options.place.stream, state, subject)
+                except Unfit as error:
+                    raise QueryError(str(error)) from None
         return state
 
     def _offset(self, state: State, begin: int | None, end: int) -> Offset:
@@ -234,9 +237,8 @@ class RemoteStreamReader(QueryReader):
         return Following(parse_remote(self._given))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The lines of a part."""
-        assert isinstance(partition, MessagesPartition)
-        return partition.read(self._schema)
+        """The lines of a part. Where there is none, Spark hands over something else."""
+        return partition.read(self._schema) if isinstance(partition, MessagesPartition) else iter(())
 
 
 class RemoteReader(DataSourceReader):
@@ -262,6 +264,5 @@ class RemoteReader(DataSourceReader):
             return list(cut_messages(self._options, state, state.first, state.last + 1, is_table=True))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The lines of a part."""
-        assert isinstance(partition, MessagesPartition)
-        return partition.read(self._schema)
+        """The lines of a part. Where there is none, Spark hands over something else."""
+        return partition.read(self._schema) if isinstance(partition, MessagesPartition) else iter(())

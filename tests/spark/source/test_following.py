@@ -303,15 +303,21 @@ def test_the_last_batch_is_told_again_when_it_has_been_removed(filled: Filled) -
         stream.stop()
 
 
+def test_a_stream_that_has_nothing_is_an_empty_table(spark: SparkSession, filled: Filled) -> None:
+    assert spark.read.format("futebus").load(filled.url).collect() == []
+
+
 @pytest.mark.parametrize("how", ["stream", "table"])
 def test_a_subject_that_the_stream_does_not_listen_to(spark: SparkSession, filled: Filled, how: str) -> None:
-    words = "/LINES/nosuch: the stream does not listen to that, but to lines.>"
+    words = "/LINES does not listen to nosuch, but to lines.>: nats stream edit"
     if how == "table":
         with pytest.raises(AnalysisException, match=words):
             spark.read.format("futebus").load(f"{filled.url}/nosuch").collect()
     else:
+        query = following(filled, path=f"{filled.url}/nosuch")
         with pytest.raises(QueryError, match=words):
-            following(filled, path=f"{filled.url}/nosuch").initial()
+            query.initial()
+        query.stop()
 
 
 def test_an_offset_without_a_time_is_a_number(filled: Filled) -> None:
