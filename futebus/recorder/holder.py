@@ -8,12 +8,10 @@ import contextlib
 import math
 import os
 import queue
-import re
 import signal
 import sys
 import time
 import traceback
-import zlib
 from collections.abc import Callable
 
 from ..client.channel import RETRY_SECONDS
@@ -28,7 +26,7 @@ from .channel import Say, check_channel, join
 from .children import PAUSE_SECONDS, how, pause_after
 from .ending import asked, left_of, take_name
 from .publishing import Publishing
-from .recording import Held, Recording
+from .recording import Held, Recording, adopted
 from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
 
 INSISTING_SECONDS = 0.5
@@ -85,7 +83,7 @@ class Holder:
         signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGCHLD})
         self._lock = SpoolLock(self._recording.spool, self._recording.channel.name, mode=self._recording.spool_mode)
         try:
-            self._adopt()
+            self._held = adopted(self._recording, self._manager)
             if self._recording.to:
                 # What is published is there before, with the identity that it keeps.
                 if self._prepare(is_continued=self._held is not None) is None:
@@ -170,7 +168,7 @@ class Holder:
         if descriptor is None:
             return None
         # The name carries all that a later process must know.
-        held = Held(descriptor, lost, f"{self._prefix}-{lost}")
+        held = Held(descriptor, lost, f"{self._recording.prefix}-{lost}")
         self._manager.keep(held.name, descriptor)
         return held
 
@@ -229,25 +227,6 @@ class Holder:
     def _is_kept(self) -> bool:
         """Whether the service manager keeps the channel when this process has ended: then SIGTERM is no end."""
         return bool(self._manager) and self._ending == signal.SIGTERM
-
-    @property
-    def _prefix(self) -> str:
-        """Which channel it is, in the names that the service manager keeps descriptors under."""
-        known_as = f"{'.' * self._recording.is_master}{self._recording.channel}"
-        return f"channel-{zlib.crc32(os.fsencode(known_as)):08x}"
-
-    def _adopt(self) -> None:
-        """Takes over the channel from the process before, if the service manager has kept it. Anything else is closed."""
-        for name, descriptor in self._manager.kept():
-            # Earlier versions put the number of a process in front of that of the lines.
-            found = re.fullmatch(rf"{self._prefix}(?:-[0-9]+)?-([0-9]+)", name)
-            if self._held is None and found:
-                os.set_blocking(descriptor, False)
-                self._held = Held(descriptor, int(found[1]), name)
-            else:
-                os.close(descriptor)
-                if self._held is None or name != self._held.name:
-                    self._manager.drop(name)
 
     # ------------------------------------------------------------------------------------------ the drain
 

@@ -1,8 +1,12 @@
 """What is to be recorded, where and how; and a channel that is held open for it."""
 
+import os
+import re
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+from ..host.service import ServiceManager
 from ..spool import OWN_MODE
 from .target import Target
 
@@ -27,6 +31,12 @@ class Recording(NamedTuple):
     to: Target | None = None
     """Where it is published, if it is."""
 
+    @property
+    def prefix(self) -> str:
+        """Which channel it is, in the names that the service manager keeps descriptors under."""
+        known_as = f"{'.' * self.is_master}{self.channel}"
+        return f"channel-{zlib.crc32(os.fsencode(known_as)):08x}"
+
 
 class Held(NamedTuple):
     """A channel that is open."""
@@ -36,3 +46,19 @@ class Held(NamedTuple):
     """How many lines the spool counted as lost when it was opened."""
     name: str
     """Under which name the service manager keeps it, if there is one."""
+
+
+def adopted(recording: Recording, manager: ServiceManager) -> Held | None:
+    """The channel as the process before had it, if the service manager has kept it. Anything else that it has kept is closed."""
+    held = None
+    for name, descriptor in manager.kept():
+        # Earlier versions put the number of a process in front of that of the lines.
+        found = re.fullmatch(rf"{recording.prefix}(?:-[0-9]+)?-([0-9]+)", name)
+        if held is None and found:
+            os.set_blocking(descriptor, False)
+            held = Held(descriptor, int(found[1]), name)
+        else:
+            os.close(descriptor)
+            if held is None or name != held.name:
+                manager.drop(name)
+    return held

@@ -116,8 +116,7 @@ class SpoolWriter:
             self._lock.note(format=FORMAT, id=str(uuid.uuid4()), boot="")
         # It must be there also after a loss of power, before it is noted that there is one.
         self._knows_plain = self._lock.identity.format >= FORMAT
-        mark = Mark(identity.least, 0, time.time_ns(), identity.lost)
-        size = self._next_segment_bytes
+        mark, size = Mark(identity.least, 0, time.time_ns(), identity.lost), self._next_segment_bytes
         self._begin_segment(mark, rooms(size, min(self._room, size)), is_durable=True)
         self._note()
 

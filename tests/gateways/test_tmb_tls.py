@@ -24,11 +24,12 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("tls")
     script = """
         key="-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
-        openssl req -x509 $key -keyout ca.key -out ca.pem -subj /CN=authority
+        openssl req -x509 $key -keyout ca.key -out ca.pem -subj /CN=authority -addext keyUsage=critical,keyCertSign,cRLSign
         openssl req -x509 $key -keyout stranger.key -out stranger.pem -subj /CN=stranger
         for name in server client; do
             openssl req $key -keyout $name.key -out $name.csr -subj /CN=localhost
-            openssl x509 -req -in $name.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out $name.pem
+            echo authorityKeyIdentifier=keyid > ext
+            openssl x509 -req -in $name.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out $name.pem -extfile ext
         done
         cat server.pem server.key > both.pem
         openssl ec -in server.key -aes128 -passout pass:x -out locked.key

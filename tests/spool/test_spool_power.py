@@ -17,8 +17,8 @@ import pytest
 
 from futebus.spool import ForeignSpool, LinesDamaged, NotASpool, Spool, last, room, writer
 
+from .failing import scarce
 from .spools import lines_of, numbered, small
-from .test_spool_failures import scarce
 
 CHANGES = "open pwrite write ftruncate posix_fallocate rename unlink fsync fdatasync"
 """The calls after which there may be something else on the disk."""

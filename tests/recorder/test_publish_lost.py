@@ -1,0 +1,143 @@
+"""What a recorder publishes again when the stream has lost it, and how its messages are told from others'."""
+
+import contextlib
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from futebus.nats import runs
+from futebus.nats.stream import NAME, Stream, _short
+from futebus.recorder.target import read_note
+
+from ..helpers.mounts import Mount
+from ..helpers.nats import Server
+from ..helpers.published import ask, lines_in, messages, wait_for_line
+from ..helpers.recorders import Recording
+from ..helpers.waiting import until
+from ..spool.spools import numbered
+
+
+@pytest.mark.parametrize("is_anew", [True, False])
+def test_a_stream_that_has_nothing_any_more(bus: Mount, recording: Recording, keeping: Server, is_anew: bool) -> None:
+    """What it had is not published again: who wanted it has had it."""
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 10, "it knows that the stream has them")
+
+    async def work(stream: Stream) -> None:
+        if is_anew:
+            await stream.jetstream.delete_stream("LINES")
+        else:
+            await stream.jetstream.purge_stream("LINES")
+
+    ask(keeping.url, work)
+    (bus / "U_x").write_bytes(numbered(10, 20))
+    # The server is not asked: one of 2.9.10 dies of who asks for a message of a stream that is just being made.
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 20, "the stream has them")
+    recorder.end()
+    assert b"".join(message.data for message in messages(keeping.url)) == numbered(10, 20)
+    assert ("is another stream than before: what that one had, up to line 10, is not in it" in recorder.words) == is_anew
+
+
+def test_a_stream_that_has_lost_its_end(bus: Mount, recording: Recording, keeping: Server, place: Path) -> None:
+    """Its server has again what it had before, as a loss of power may do it."""
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
+    for number in range(5):
+        (bus / "U_x").write_bytes(numbered(10 * number, 10 * number + 10))
+        wait_for_line(keeping.url, "lines", 10 * number + 10)
+        if number == 2:
+            keeping.process.terminate()
+            keeping.process.wait()
+            shutil.copytree(place / "nats1" / "jetstream", place / "before")
+            keeping.begin()
+    keeping.kill()
+    shutil.rmtree(place / "nats1" / "jetstream")
+    shutil.copytree(place / "before", place / "nats1" / "jetstream")
+    keeping.begin()
+    recorder.wait_for("has lost the lines 30 to 50, which it had confirmed; they go there again")
+    wait_for_line(keeping.url, "lines", 50)
+    recorder.end()
+    assert lines_in(messages(keeping.url)) == numbered(0, 50)
+
+
+@pytest.mark.parametrize("others", [0, 2, 9])
+def test_a_stream_that_has_lost_all_of_a_subject(bus: Mount, recording: Recording, keeping: Server, others: int) -> None:
+    """Others may have got the numbers of the messages that are gone, before anybody looks."""
+    stay, come = [b"stay\n"], [b"come\n"] * others
+
+    async def say(stream: Stream, texts: list[bytes]) -> None:
+        for text in texts:
+            await stream.jetstream.publish("lines.b", text)
+
+    async def make(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        await say(stream, stay)
+
+    ask(keeping.url, make)
+    to = ("--to", f"{keeping.url}/LINES/lines.a")
+    with keeping.losing():
+        recorder = recording(bus / "U_x", *to)
+        for number in range(3):
+            (bus / "U_x").write_bytes(numbered(10 * number, 10 * number + 10))
+            wait_for_line(keeping.url, "lines.a", 10 * number + 10)
+        until(lambda: (note := read_note(recorder.spool)) and note.next == 30, "it knows that the stream has them")
+        recorder.end()
+    ask(keeping.url, lambda stream: say(stream, come))
+    recorder = recording(bus / "U_x", *to, spool=recorder.spool)
+    recorder.wait_for("has lost messages that it had confirmed, and all of lines.a: the lines 0 to 30 go there again")
+    (bus / "U_x").write_bytes(numbered(30, 40))
+    wait_for_line(keeping.url, "lines.a", 40)
+    recorder.end()
+    found = messages(keeping.url)
+    assert lines_in([message for message in found if message.subject == "lines.a"]) == numbered(0, 40)
+    assert [message.data for message in found if message.subject == "lines.b"] == stay + come
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_of_what_was_removed_before_the_end_was_lost_little_goes_there_again(
+    bus: Mount, recording: Recording, keeping: Server, is_lost: bool
+) -> None:
+    """At most as much as was lost; and nothing if nothing was."""
+
+    async def purge(stream: Stream) -> None:
+        await stream.jetstream.purge_stream("LINES")
+
+    def say(begin: int, end: int) -> None:
+        for line in range(begin, end, 10):
+            (bus / "U_x").write_bytes(numbered(line, line + 10))
+            until(lambda: (note := read_note(recorder.spool)) and note.next == line + 10, "the stream has them")  # noqa: B023
+
+    to = ("--to", f"{keeping.url}/LINES/lines")
+    recorder = recording(bus / "U_x", *to)
+    say(0, 200)
+    ask(keeping.url, purge)
+    with contextlib.ExitStack() as stack:
+        if is_lost:
+            stack.enter_context(keeping.losing())
+        say(200, 230)
+        recorder.end()
+    if not is_lost:
+        ask(keeping.url, purge)
+    recorder = recording(bus / "U_x", *to, spool=recorder.spool)
+    say(230, 240)
+    recorder.end()
+    again = re.search("all of lines: the lines ([0-9]+) to 230 go there again", recorder.words)
+    assert bool(again) == is_lost
+    begin = int(again[1]) if again else 230
+    assert b"".join(message.data for message in messages(keeping.url)) == numbered(begin, 240)
+    assert begin == 230 or 170 <= begin <= 200
+
+
+def test_the_names_of_messages_cannot_be_told_beforehand(bus: Mount, recording: Recording, keeping: Server) -> None:
+    """Who may publish elsewhere in the stream could give them away before."""
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    wait_for_line(keeping.url, "lines", 10)
+    recorder.end()
+    note, (message,) = read_note(recorder.spool), messages(keeping.url)
+    assert note
+    name = runs.read(message.headers).name  # type: ignore[union-attr]
+    assert message.headers[NAME] == _short(f"lines {note.secret} {name} 0")
+    assert note.secret not in "".join(message.headers.values())

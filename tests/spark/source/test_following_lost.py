@@ -1,0 +1,185 @@
+"""Streams that have lost messages, or are made anew, under a query: it is told, and nothing is left out in silence."""
+
+import json
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from futebus.spark.options import LinesRemoved, QueryError
+from futebus.spark.remote import STREAM_SCHEMA
+from tests.helpers.nats import Server, keeping, serving
+from tests.helpers.streams import Filled, Filling, filling
+
+from .followings import Stream, filled, following, stream, texts
+from .kept import Keep, keep
+
+__all__ = ["filled", "filling", "keep", "keeping", "serving", "stream"]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_retention_overtakes_a_query(keeping: Server, filling: Filling, stream: Stream, keep: Keep, fails: bool) -> None:
+    filled = filling(keeping.url, max_msgs=5)
+    said = filled.fill(3)
+    assert [row.value for row in keep(stream(filled.url, "value STRING"), availableNow=True).finish()] == said
+    said = filled.fill(10)
+    query = keep(stream(filled.url, "value STRING", failOnDataLoss=fails), availableNow=True)
+    if fails:
+        with pytest.raises(StreamingQueryException, match=r"messages 4 to 9 of nats://.* have been removed before they were"):
+            query.finish()
+    else:
+        assert [row.value for row in query.finish()] == said[50:]
+
+
+@pytest.mark.parametrize("where", ["", "/lines.a"])
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_message_is_removed_by_hand(filled: Filled, stream: Stream, keep: Keep, fails: bool, where: str) -> None:
+    said = filled.fill(6)
+    filled.delete(3)
+    filled.delete(6)
+    query = keep(stream(filled.url + where, "value STRING", failOnDataLoss=fails), availableNow=True)
+    if fails:
+        with pytest.raises(StreamingQueryException, match=r"messages? 3 .*ha(s|ve) been removed"):
+            query.finish()
+    else:
+        assert [row.value for row in query.finish()] == said[:20] + said[30:50]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_stream_that_is_made_anew_is_another_one(filled: Filled, stream: Stream, keep: Keep, fails: bool) -> None:
+    said = filled.fill(3)
+    assert [row.value for row in keep(stream(filled.url, "value STRING"), availableNow=True).finish()] == said
+    filled.remake()
+    said = filled.fill(5, subject="lines.new")
+    query = keep(stream(filled.url, "value STRING", failOnDataLoss=fails), availableNow=True)
+    if fails:
+        with pytest.raises(StreamingQueryException, match="is another stream than the query has read: it was made anew"):
+            query.finish()
+    else:
+        assert [row.value for row in query.finish()] == said
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("more", [0, 1, 4])
+def test_a_stream_that_has_lost_its_last_messages(keeping: Server, filled: Filled, is_old: bool, more: int) -> None:
+    """And has got others with their numbers since then: of these the query leaves out none. It runs, or is started again."""
+    filled.fill(2, lines=1)
+    running = following(filled, failOnDataLoss=False)
+    try:
+        with keeping.losing():
+            filled.fill(3, lines=1)
+            first = json.loads(json.dumps(running.latest(None, False)))
+            assert len(texts(running, None, first)) == 5
+            assert running.latest(first, False) == first
+        filled._last["lines.a"] = 2
+        said = [f"new {number}\n".encode() for number in range(more)]
+        for text in said:
+            filled.outside(text)
+        failing = following(filled)
+        with pytest.raises(
+            QueryError, match=r"/LINES has lost its last messages: the query has read it up to 6, and .*, up to 3;"
+        ):
+            failing.latest(first, False)
+        with pytest.raises(QueryError, match=r"messages 3 to 6 of .*/LINES are gone: it has lost its last messages; with"):
+            texts(failing, None, first)
+        failing.stop()
+        again = following(filled, failOnDataLoss=False) if is_old else running
+        try:
+            if is_old:  # and runs its last batch once more
+                assert texts(again, None, first) == [b"line 0\n", b"line 1\n"]
+            second = again.latest(first, False)
+            assert texts(again, first, second) == said
+            assert again.latest(second, False) == second
+        finally:
+            again.stop()
+    finally:
+        running.stop()
+
+
+def test_the_end_is_lost_behind_a_connection_that_lives_on(
+    keeping: Server, filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it may be if the server that one is connected to is another than the one that keeps the stream."""
+    filled.fill(2, lines=1)
+    running = following(filled)
+    try:
+        with keeping.losing():
+            filled.fill(1, lines=1)
+            first = running.latest(None, False)
+        filled._last["lines.a"] = 2
+        running.reader.state()
+        monkeypatch.setattr(running.reader, "connections", running._checked)
+        filled.outside(b"new 1\n")
+        filled.outside(b"new 2\n")
+        with pytest.raises(QueryError, match=r"has lost its last messages: the query has read it up to 4, and .*, up to 3;"):
+            running.latest(first, False)
+    finally:
+        running.stop()
+
+
+def test_a_stream_that_is_made_anew_while_a_task_reads_it(filled: Filled) -> None:
+    text = b"x" * 100_000 + b"\n"
+
+    def fill(begin: int) -> None:
+        for number in range(begin, begin + 300):
+            filled.outside(b"%d " % number + text)
+
+    fill(1000)
+    stream = following(filled)
+    try:
+        end = stream.latest(None, False)
+        (part, *_) = stream.partitions(stream.initial(), end)
+        part.end = end["next"]
+        taken: list[str] = []
+        batches = part.read(STREAM_SCHEMA)
+        taken += next(batches).column("value").to_pylist()
+        filled.remake()
+        fill(2000)
+        with pytest.raises(LinesRemoved, match=r"/LINES has been made anew, at 20.* while they were read; with failOnDataLoss"):
+            taken.extend(value for batch in batches for value in batch.column("value").to_pylist())
+        assert [int(line.split()[0]) for line in taken] == [*range(1000, 1000 + len(taken))]
+    finally:
+        stream.stop()
+
+
+def test_a_server_that_loses_messages_while_a_task_reads_them(keeping: Server, filled: Filled) -> None:
+    said = filled.fill(2, lines=1)
+    stream = following(filled)
+    try:
+        with keeping.losing():
+            said += filled.fill(1, lines=1)
+            end = stream.latest(None, False)
+            (part, *_) = stream.partitions(stream.initial(), end)
+            part.end = end["next"]
+            read = part.read(STREAM_SCHEMA)
+        filled._last["lines.a"] = 2
+        filled.outside(b"another\n")
+        with pytest.raises(LinesRemoved, match="/LINES has lost its last messages while they were read"):
+            list(read)
+    finally:
+        stream.stop()
+
+
+def test_the_last_batch_is_told_again_when_it_has_been_removed(filled: Filled) -> None:
+    """As Spark before 4.2 does at a start: it asks for the parts of what is done."""
+    filled.fill(3, lines=1)
+    stream = following(filled)
+    try:
+        first = stream.latest(None, False)
+        filled.fill(1, lines=1)
+        filled.purge(4)
+        assert list(stream.partitions(first, first)) == []
+        assert texts(stream, first, stream.latest(None, False)) == [b"line 3\n"]
+    finally:
+        stream.stop()
+
+
+def test_an_offset_without_a_time_is_a_number(filled: Filled) -> None:
+    filled.fill(3, lines=1)
+    stream = following(filled)
+    try:
+        first = stream.latest(None, False)
+        del first["at"]
+        filled.fill(1, lines=1)
+        assert texts(stream, first, stream.latest(first, False)) == [b"line 3\n"]
+    finally:
+        stream.stop()
