@@ -44,6 +44,18 @@ def blamed(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
+def close_all(*descriptors: int) -> None:
+    """Closes those of them that are open (not -1), each of them also when closing another fails or is interrupted.
+
+    Raises:
+        OSError: as close(2), of one of them.
+    """
+    with contextlib.ExitStack() as stack:
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                stack.callback(os.close, descriptor)
+
+
 class Directory:
     """The directory of a spool, open. It is made if need be.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from ..core.lines import nul
-from .files import Directory
+from .files import Directory, close_all
 from .layout import MARK, MARKS, Mark, Segment, count_lines
 from .repair import HOLE_BYTES, clear, clear_behind_hole, used, with_lines
 from .room import LEAST_MARKS, Room, reserve, rooms, take_room
@@ -119,7 +119,7 @@ class LastSegment:
                 at=len(unfinished),
             )
         except BaseException:
-            _close(lines, index)
+            close_all(lines, index)
             raise
 
     @classmethod
@@ -173,7 +173,7 @@ class LastSegment:
             last._find_lines(is_continued)
             return last
         except BaseException:
-            _close(lines, index)
+            close_all(lines, index)
             raise
 
     def _find_lines(self, is_continued: bool) -> None:
@@ -357,14 +357,5 @@ class LastSegment:
                     os.ftruncate(self._lines, size)
                     os.ftruncate(self._index, self._marks * MARK.size)
         lines, index, self._lines, self._index = self._lines, self._index, -1, -1
-        for descriptor in (lines, index):
-            if descriptor >= 0:
-                with contextlib.suppress(OSError):  # it is closed all the same
-                    os.close(descriptor)
-
-
-def _close(*descriptors: int) -> None:
-    """Closes those of them that are open."""
-    for descriptor in descriptors:
-        if descriptor >= 0:
-            os.close(descriptor)
+        with contextlib.suppress(OSError):  # they are closed all the same
+            close_all(lines, index)

@@ -308,9 +308,12 @@ def open_to_read(path: Path, dir_fd: int | None = None) -> int:
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags) if dir_fd is None else os.open(path.name, flags | os.O_NOFOLLOW, dir_fd=dir_fd)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotASpool(f"{path} is no file")
+    except BaseException:
         os.close(descriptor)
-        raise NotASpool(f"{path} is no file")
+        raise
     return descriptor
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from . import older
-from .files import FULL, OWN_MODE, blamed
+from .files import FULL, OWN_MODE, blamed, close_all
 from .last import LastSegment
 from .layout import FIRST_SEGMENT_BYTES, FORMAT, READ_BYTES, READ_ROOM, SEGMENT_BYTES, Mark, Segment, segment_firsts
 from .lock import SpoolLock
@@ -327,9 +327,7 @@ class SpoolWriter:
                 self._unsynced = ended + self._unsynced
             raise
         finally:
-            for descriptor in (lines, index):
-                if descriptor >= 0:
-                    os.close(descriptor)
+            close_all(lines, index)
 
     # ------------------------------------------------------------------------------------------ what goes
 

@@ -10,7 +10,7 @@ import pytest
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.programs import Start
-from ..helpers.waiting import DEADLINE, until
+from ..helpers.waiting import DEADLINE, is_readable, until
 from .strangers import bus, line_of, python
 
 __all__ = ["bus"]
@@ -52,7 +52,7 @@ def test_others_are_served_while_a_long_write_is_taken(bus: Mount, start: Start,
         until(lambda: bus.channel(name)["messages_in"] > before, "the first lines have been taken")
         assert ann.stdout
         served = 0
-        while not select.select([ann.stdout], [], [], 0)[0]:
+        while not is_readable(ann.stdout):
             os.write(one, b"ping\n")
             assert os.read(other, 100) == b"ping\n"
             served += 1

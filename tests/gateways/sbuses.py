@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -172,7 +171,3 @@ def acting_as(uid: int, gid: int) -> Iterator[None]:
     finally:
         os.seteuid(0)
         os.setegid(0)
-
-
-def is_readable(client: Client) -> bool:
-    return bool(select.select([client.socket], [], [], 0)[0])

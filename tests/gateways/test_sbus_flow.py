@@ -2,8 +2,8 @@
 
 import pytest
 
-from ..helpers.waiting import until
-from .sbuses import Client, Sbus, Serving, is_readable
+from ..helpers.waiting import is_readable, until
+from .sbuses import Client, Sbus, Serving
 
 SIZE = 4000
 """Bytes of a payload: a hundred and some fit into a socket."""
@@ -114,7 +114,7 @@ def test_block(serving: Serving, choice: bytes) -> None:
     sbus = serving("--max-queue", "100")
     slow, sender = sbus().sub(b"a").choose(choice), sbus()
     sent = send_until_held(sender)
-    assert not is_readable(sender)
+    assert not is_readable(sender.socket)
     # Nobody else waits, the slow one does not either, and who sends to others is heard.
     one, two = sbus().sub(b"b"), sbus()
     assert two.msg(b"b", b"x").rest() == []

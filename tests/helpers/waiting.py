@@ -1,8 +1,10 @@
 """Waiting for a condition, with a deadline: never for a time."""
 
+import select
+import socket
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from .watching import WATCH
 
@@ -27,3 +29,10 @@ def until(condition: Callable[[], T], what: str = "", deadline: float = DEADLINE
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
     return result
+
+
+def is_readable(file: "int | IO[bytes] | socket.socket") -> bool:
+    """Whether there is something to read. select(2) would know no descriptor above 1023."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(0))

@@ -6,6 +6,7 @@ lines that were there are there, for readers, for who goes on with the same writ
 
 import contextlib
 import itertools
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,15 @@ from .spools import killed, lines_of, numbered, small
 __all__ = ["failing", "place"]
 
 
+def opened(path: Path) -> list[str]:
+    """The files of a spool that this process has open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [name for name in found if name.startswith(f"{path}/")]
+
+
 def failed(
     place: Path, failing: Failing, at: int, way: tuple[Callable[[], BaseException], bool], act: Callable[[Path], None]
 ) -> tuple[Path, str]:
@@ -47,6 +57,8 @@ def failed(
     failing.name = ""
     with failing.one(at, *way), contextlib.suppress(OSError, KeyboardInterrupt):
         act(path)
+    if isinstance(way[0](), OSError):  # who is interrupted may have been about to remember what is open
+        assert not opened(path), f"{failing.name}, call {at}"
     return path, identity
 
 

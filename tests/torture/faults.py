@@ -4,7 +4,6 @@ import contextlib
 import errno
 import math
 import os
-import select
 import signal
 import sys
 import threading
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.helpers.mounts import FUTEBUS, device_of, run
-from tests.helpers.waiting import DEADLINE, until
+from tests.helpers.waiting import DEADLINE, is_readable, until
 
 from . import calls
 from .sick import HANDLERS
@@ -76,7 +75,7 @@ def _workload(bus: Bus) -> Iterator[tuple[str, Callable[[], object]]]:
         yield "write", lambda: os.write(writer, b"hello\n")
         yield "read", lambda: os.read(reader, 100)
         yield "ask", lambda: os.write(slave, b"question\n")
-        yield "poll", lambda: select.select([master], [], [], 0)
+        yield "poll", lambda: is_readable(master)
         yield "answer", lambda: os.read(master, 100)
     yield "_stat", bus.stat
     for descriptor in opened:

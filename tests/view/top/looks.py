@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -27,7 +26,7 @@ from futebus.view.top.sights import Sights
 from futebus.view.top.widgets import Lines, Table
 
 from ...helpers.mounts import Mount
-from ...helpers.waiting import DEADLINE, until
+from ...helpers.waiting import DEADLINE, is_readable, until
 
 COMMAND = [sys.executable, "-m", "futebus.commands.top"]
 
@@ -216,7 +215,7 @@ class Terminal:
         """It ends as it should, and leaves the terminal as it was."""
         assert self.process.wait(DEADLINE) == 0
         assert self.errors() == b""
-        until(lambda: not select.select([self.master], [], [], 0)[0], "all is read")
+        until(lambda: not is_readable(self.master), "all is read")
         assert termios.tcgetattr(self.slave) == self.before
         until(lambda: self.shown.rfind(b"\x1b[?1049l") > self.shown.rfind(b"\x1b[?1049h"), "the screen is back")
         assert self.shown.rfind(b"\x1b[?25h") > self.shown.rfind(b"\x1b[?25l"), "the cursor is there"
