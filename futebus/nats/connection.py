@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import nats.aio.client
@@ -204,7 +204,7 @@ class Connection:
         with self._sorted():
             await self.client.flush(PATIENCE)  # type: ignore[arg-type]
 
-    async def while_open(self, work: Coroutine[Any, Any, T]) -> T:
+    async def while_open(self, work: Awaitable[T]) -> T:
         """Does something as long as the connection is of use. nats-py would wait for an answer that cannot come any more.
 
         Raises:

@@ -140,7 +140,7 @@ class Stream:
         self._created = ""
         """When it was made, as far as is known."""
         self._newest, self._newest_name = 0, ""
-        """Number and name of the message that was added last, if it came directly behind the one before; else 0."""
+        """Number and name of the message that was sent last, if it came, or will come, directly behind the one before; else 0."""
 
     @property
     def max_payload(self) -> int:
@@ -252,7 +252,14 @@ class Stream:
             seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S"))
             return told["message"]["seq"], seconds * 10**9 + int(rest.ljust(9, "0"))
 
-    async def publish(self, subject: str, payload: bytes, headers: Mapping[str, str], behind: int, name: str) -> int:
+    @property
+    def is_alone(self) -> bool:
+        """Whether the next message may be added while the last is on its way: it is stored directly behind that one, or not."""
+        return self._is_one_server and self._newest > 0
+
+    async def publish(
+        self, subject: str, payload: bytes, headers: Mapping[str, str], behind: int, name: str, *, follows: bool = False
+    ) -> int:
         """Adds a message. When this returns, the stream has it on as many servers as it is to have.
 
         Args:
@@ -262,12 +269,14 @@ class Stream:
             behind: the number of the message of the same subject that is to be the last before it; 0 for none.
             name: what nothing else of this subject is called that comes behind that message, but this one when it is tried
                 again. Who can tell it beforehand, and may publish elsewhere in the stream, can keep it out.
+            follows: whether the message before is on its way, and `behind` the number that it is to get. See `is_alone`.
 
         Returns:
             Its number.
 
         Raises:
-            Overtaken: another message is the last of this subject. It may be this one: ask with `last`.
+            Overtaken: another message is the last of this subject. It may be this one: ask with `last`. Or it `follows`, and the
+                stream has got another message, or did not take the one before; then it does not have this one.
             UnderWay: it was tried before, and is stored, or will be, or was given up: ask with `last`, and try again.
             Refused: the stream does not take it, or has another message of that name.
             NoStream: there is none that listens to the subject.
@@ -278,16 +287,31 @@ class Stream:
         told = {**headers, STREAM: self.name, NAME: _short(f"{subject} {name} {behind}")}
         newest, self._newest = self._newest, 0
         if self._is_one_server and behind and behind == newest:
+            last = {LAST_OF_ALL: str(behind), LAST_NAME: self._newest_name}
+            self._newest, self._newest_name = behind + 1, told[NAME]  # what it is to get
             try:
-                last = {LAST_OF_ALL: str(behind), LAST_NAME: self._newest_name}
                 return await self._add(subject, payload, told | last, behind)
             except Overtaken:  # by a message of another subject, if it is not said again
                 created = self._created
-                if (await self.state()).created != created:  # and more servers may keep it now
+                if follows or (await self.state()).created != created:  # and more servers may keep it now
                     raise
+        elif follows:
+            raise Overtaken(f"{self.shown} has got something else")
         return await self._add(subject, payload, told | {LAST: str(behind)}, behind)
 
     async def _add(self, subject: str, payload: bytes, told: dict[str, str], behind: int) -> int:
+        try:
+            sequence = await self._added(subject, payload, told, behind)
+        except BaseException:
+            self._newest = 0
+            raise
+        if sequence != behind + 1:
+            self._newest = 0
+        elif self._newest <= sequence:  # else others follow it
+            self._newest, self._newest_name = sequence, told[NAME]
+        return sequence
+
+    async def _added(self, subject: str, payload: bytes, told: dict[str, str], behind: int) -> int:
         with self.sorted():
             try:
                 done = await self.jetstream.publish(subject, payload, headers=told)
@@ -308,7 +332,6 @@ class Stream:
                 raise UnderWay(f"{self.shown} has not stored yet what it was sent")
             if done.stream != self.name or type(done.seq) is not int or done.seq <= behind:
                 raise Away(f"{self.shown}: somebody else has answered for it")  # whoever listens to the subject can
-            self._newest, self._newest_name = done.seq if done.seq == behind + 1 else 0, told[NAME]
             return done.seq
 
     async def _check_own(self, subject: str, sequence: int) -> None:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from ..core.text import printable
 from ..nats import runs
 from ..nats.errors import NatsError
-from ..nats.stream import Message, Stream
+from ..nats.stream import Message, State, Stream
 from ..spool import Spool
 from .outgoing import has
+from .target import Mark
 
 
 class Foreign(NatsError):
@@ -57,6 +58,25 @@ class Ours(NamedTuple):
                 found = message
             at = message.sequence + 1
         return found
+
+    async def has_lost(self, state: State, mark: Mark) -> bool:
+        """Whether the stream has lost a message, or never had it: it did not go by its limits, and nobody has removed it.
+
+        A server that has lost its last messages gives their numbers to others.
+
+        Args:
+            state: what the stream is and has.
+            mark: the message; behind it, 0 is no number of a line, and not known.
+        """
+        if not state.first <= mark.sequence <= state.last:
+            return mark.sequence > state.last
+        found = await self.stream.following(">", mark.sequence)
+        if found is None or found.sequence != mark.sequence:
+            return False
+        if found.subject != self.subject:
+            return True
+        where = runs.read(found.headers)
+        return mark.next > 0 and (where is None or where.spool != self.spool.id or where.next != mark.next)
 
     def check(self, message: Message, where: runs.Where) -> None:
         """Sees that a message that is named so has lines of the spool, as far as that goes.

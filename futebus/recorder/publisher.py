@@ -1,6 +1,6 @@
 """The process of a recorder that publishes what its spool has in a stream: each line once, whatever dies.
 
-The one rule: one message at a time, behind one that is known. Whenever there is a doubt, after a start or anything that went
+The one rule: each message behind one that is known, or not at all. Whenever there is a doubt, after a start or anything that went
 wrong, the stream is asked for its last message of the subject, which says how far it has come. publishing.py starts it.
 """
 
@@ -16,9 +16,10 @@ from typing import TypeVar
 
 from ..core.text import are, counted, size
 from ..nats import runs
-from ..nats.connection import Connection, Servers
+from ..nats.connection import Servers
 from ..nats.errors import Away, NatsError
 from ..nats.stream import Overtaken, State, Stream, UnderWay
+from ..nats.window import Window
 from ..spool import LinesDamaged, Spool, SpoolError
 from .channel import Say
 from .ours import Foreign, Ours, owner
@@ -39,6 +40,9 @@ LOOK_SECONDS = (0.005, 0.05)
 
 FLUSH_SECONDS = 5.0
 """How often the note is brought to the disk."""
+
+CHECK_SECONDS = 1.0
+"""How often it is looked whether the stream has what was confirmed, and is what it was, while there is something new."""
 
 FINISH_SECONDS = 1.5
 """How long, at the end, what is in the spool is published."""
@@ -70,7 +74,7 @@ class Publisher:
         self._troubles = Troubles()
         self._began = 0.0
         """When the stream was reached."""
-        self._flushed = time.monotonic()
+        self._flushed = self._checked = time.monotonic()
         self._damage: set[tuple[int, int]] = set()
         self.foreign = ""
         """Why the subject takes no line of this spool any more; "" if it does."""
@@ -183,7 +187,7 @@ class Publisher:
     async def _where(self, stream: Stream, state: State) -> tuple[int, int]:
         """Where to go on: the number of the next line, and that of the message that it comes behind."""
         note, begin, end = self._note.note, self._spool.begin, self._spool.end
-        is_known = bool(note.created)
+        is_known = bool(note.created and (note.marks or note.sequence))
         is_anew = is_known and note.created != state.created
         is_first = not is_known or is_anew
         last = own = await stream.last(self._subject)
@@ -199,16 +203,22 @@ class Publisher:
                 own = await ours.last_before(last.sequence)
         found = runs.read(own.headers) if own else None
         if is_anew:
-            self._say(f"{stream.shown} is another stream than before: what that one had, up to line {note.next}, is not in it")
+            up_to = f"up to line {note.checked}"
+            self._say(f"{stream.shown} is another stream than before: what that one had, {up_to}, is not in it")
         if own and found:
             ours.check(own, found)
             at = found.next
             if is_known and not is_anew and at < note.next:
-                self._say(f"{stream.shown} has lost the lines {at} to {note.next}, which it had confirmed; they go there again")
+                if note.marks and not await ours.has_lost(state, note.marks[-1]):
+                    at = max(at, note.checked)  # somebody has removed the last; who does that does not want it back
+                else:
+                    self._say(
+                        f"{stream.shown} has lost the lines {at} to {note.next}, which it had confirmed; they go there again"
+                    )
         elif is_known:
-            at = note.next
-            if not is_anew and await self._has_lost(stream, state, note.sequence):
-                while note.marks and await self._has_lost(stream, state, note.marks[-1].sequence):
+            at = note.checked  # whether it had the others nobody knows any more
+            if not is_anew and await ours.has_lost(state, note.last):
+                while note.marks and await ours.has_lost(state, note.marks[-1]):
                     note = note._replace(marks=note.marks[:-1])
                 at = note.marks[-1].next if note.marks else begin
                 lost = f"has lost messages that it had confirmed, and all of {self._subject}"
@@ -225,64 +235,83 @@ class Publisher:
             self._complain(f"{self._spool.path}: the lines {at} to {begin} were removed before they were published")
             at = begin
         marks = () if is_anew else tuple(mark for mark in note.marks if mark.next <= at)
-        self._note.keep(created=state.created, next=at, sequence=behind, marks=marks)
+        self._note.keep(created=state.created, next=at, checked=at, sequence=behind, marks=marks)
         return at, behind
 
-    async def _has_lost(self, stream: Stream, state: State, sequence: int) -> bool:
-        """Whether the stream has lost a message of the subject, of which it has none: not by its limits, and not by hand.
+    async def _check(self, stream: Stream) -> None:
+        """Sees that the stream has what was confirmed: who listens to the subject can do that in its place.
 
-        A server that has lost its last messages gives their numbers to others.
+        Raises:
+            Overtaken: it has not, or is not what it was: it is to be asked what it has.
         """
-        if not state.first <= sequence <= state.last:
-            return sequence > state.last
-        found = await stream.following(">", sequence)
-        return found is not None and found.sequence == sequence and found.subject != self._subject
+        self._checked = time.monotonic()
+        note, most = self._note.note, stream.max_payload
+        state = await stream.state()
+        if state.created != note.created or stream.max_payload != most:
+            raise Overtaken(f"{stream.shown} is not what it was")
+        if note.marks and await Ours(self._spool, stream, self._subject).has_lost(state, note.marks[-1]):
+            raise Overtaken(f"{stream.shown} does not have what it has confirmed")
+        self._note.keep(checked=note.next)
 
     # ------------------------------------------------------------------------------------------ publishing
 
     async def _publish(self, stream: Stream, at: int, behind: int) -> None:
         """Publishes from a line on, until it is finishing and nothing is left."""
         found = following(self._spool, at, stream.max_payload, self._damaged)
+        window = Window(stream, self._subject, behind, self._confirmed)
         reading = self._read(found)
         try:
             while True:
                 run = await reading
+                is_due = time.monotonic() - self._checked > CHECK_SECONDS
+                if not isinstance(run, Outgoing) or is_due:
+                    await window.finish()
                 if isinstance(run, LineTooLong):
                     raise run
                 if isinstance(run, int):
                     self._note.keep(next=run)  # damaged lines may be the last
                     self._well()
-                    if not await self._has_more(run, stream.connection):
+                    if not await self._has_more(run, stream):
                         return
                     reading = self._read(found)
                     continue
+                if is_due:  # also what the stream takes may have changed since
+                    await stream.connection.while_open(self._check(stream))
                 # The next message is brought to the disk, and read, while this one is under way.
                 reading = self._read(found)
                 where = self._named(run)
                 name = f"{self._note.note.secret} {where.name}"
-                work = stream.publish(self._subject, run.data, runs.headers(where), behind, name)
-                behind = await stream.connection.while_open(work)
-                self._note.confirmed(behind, run.next)
-                self._well()
-                self._flush_in_time()
+                await window.put(run.data, runs.headers(where), name, run.next)
         finally:
+            await window.close()
             await asyncio.wait([reading])  # the spool is for one thread at a time
+
+    def _confirmed(self, sequence: int, following: int) -> None:
+        self._note.confirmed(sequence, following)
+        self._well()
+        self._flush_in_time()
 
     @staticmethod
     def _read(found: Iterator[T]) -> asyncio.Future[T]:
         return asyncio.ensure_future(asyncio.to_thread(next, found))
 
-    async def _has_more(self, end: int, connection: Connection) -> bool:
+    async def _has_more(self, end: int, stream: Stream) -> bool:
         """Waits until the spool has more. Returns False if it is finishing, and has not.
 
         Raises:
             Away: the connection has gone.
+            Overtaken: the stream does not have what it has confirmed.
         """
+        connection = stream.connection
         pause, longest = LOOK_SECONDS
         closed = asyncio.ensure_future(connection.is_closed.wait())
         try:
             while self._spool.end == end:
-                if self.is_finishing.is_set():
+                is_over = self.is_finishing.is_set()
+                is_due = is_over or time.monotonic() - self._checked > CHECK_SECONDS
+                if is_due and self._note.note.checked < end:
+                    await connection.while_open(self._check(stream))
+                if is_over:
                     return False
                 self._flush_in_time()
                 await asyncio.wait([closed], timeout=pause)

@@ -77,6 +77,8 @@ class Note(NamedTuple):
     """When the stream was made; "" if it has not been reached yet."""
     next: int = 0
     """The number of the first line that it has not confirmed."""
+    checked: int = 0
+    """The same, of the lines that it has shown to have: who listens to the subject can confirm in its place."""
     sequence: int = 0
     """The number of the message with the line before; 0 if there is none."""
     shown: str = ""
@@ -87,6 +89,11 @@ class Note(NamedTuple):
     """What nobody else can tell: of it, and of what everybody can, the names of messages are made."""
     marks: tuple[Mark, ...] = ()
     """Of the messages that the stream has confirmed, some: see `thinned`."""
+
+    @property
+    def last(self) -> Mark:
+        """The last message that the stream has confirmed; the older format had no marks."""
+        return self.marks[-1] if self.marks else Mark(self.sequence, 0)
 
     def encoded(self) -> bytes:
         """As it is kept."""
@@ -105,11 +112,11 @@ def _cut(text: str) -> str:
 def _decoded(content: bytes | None) -> Note | None:
     try:
         given = json.loads(content or b"")
-        note = Note(**{name: given[name] for name in Note._fields if name in given})
+        note = Note(**{"checked": given.get("next", 0), **{name: given[name] for name in Note._fields if name in given}})
         note = note._replace(marks=tuple(Mark(int(sequence), int(line)) for sequence, line in note.marks))
     except (ValueError, TypeError, RecursionError):
         return None
-    kinds = dict.fromkeys(Note._fields, str) | dict.fromkeys(("next", "sequence"), int) | {"marks": tuple}
+    kinds = dict.fromkeys(Note._fields, str) | dict.fromkeys(("next", "checked", "sequence"), int) | {"marks": tuple}
     return note if all(isinstance(getattr(note, name), kind) for name, kind in kinds.items()) else None
 
 
@@ -133,7 +140,7 @@ def kept_from(spool: Path, place: tuple[str, str]) -> int:
         place: the stream and the subject.
     """
     note = read_note(spool)
-    return note.next if note and (note.stream, note.subject) == place else 0
+    return min(note.checked, note.next) if note and (note.stream, note.subject) == place else 0
 
 
 class NoteKeeper:

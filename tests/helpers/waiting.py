@@ -31,7 +31,7 @@ def until(condition: Callable[[], T], what: str = "", deadline: float = DEADLINE
     return result
 
 
-def is_readable(file: "int | IO[bytes] | socket.socket") -> bool:
+def is_readable(file: "int | IO[str] | IO[bytes] | socket.socket") -> bool:
     """Whether there is something to read. select(2) would know no descriptor above 1023."""
     poll = select.poll()
     poll.register(file, select.POLLIN)

@@ -63,7 +63,7 @@ def test_a_note_that_somebody_else_has_made_up_is_none(tmp_path: Path, text: byt
 def test_a_note_that_is_gone_is_made_again(tmp_path: Path, how: str) -> None:
     note = tmp_path / "published"
     with NoteKeeper(tmp_path, ("S", "s"), "nats://h/S/s") as keeper:
-        keeper.keep(next=7)
+        keeper.keep(next=7, checked=7)
         keeper.flush()
         if how == "renamed":
             note.rename(tmp_path / "other")
@@ -71,15 +71,25 @@ def test_a_note_that_is_gone_is_made_again(tmp_path: Path, how: str) -> None:
             note.unlink()
         if how == "another":
             with NoteKeeper(tmp_path, ("S", "s"), "an old copy") as other:
-                other.keep(next=3)
+                other.keep(next=3, checked=3)
         assert kept_from(tmp_path, ("S", "s")) == (3 if how == "another" else 0)  # nothing may go
-        keeper.keep(next=8)
+        keeper.keep(next=8, checked=8)
         keeper.flush()
         assert read_note(tmp_path) == keeper.note
-        keeper.keep(next=9)
+        keeper.keep(next=9, checked=9)
         assert kept_from(tmp_path, ("S", "s")) == 9
         with pytest.raises(BlockingIOError):
             NoteKeeper(tmp_path, ("S", "s"), "")
+
+
+def test_what_is_confirmed_is_kept_until_the_stream_has_shown_it(tmp_path: Path) -> None:
+    with NoteKeeper(tmp_path, ("S", "s"), "nats://h/S/s") as keeper:
+        keeper.confirmed(1, 7)
+        assert kept_from(tmp_path, ("S", "s")) == 0
+        keeper.keep(checked=7)
+        keeper.confirmed(2, 9)
+        assert kept_from(tmp_path, ("S", "s")) == 7
+        assert kept_from(tmp_path, ("S", "other")) == 0
 
 
 def test_a_note_has_no_place_any_more(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_a_stream_that_has_nothing_any_more(bus: Mount, recording: Recording, ke
     """What it had is not published again: who wanted it has had it."""
     recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
     (bus / "U_x").write_bytes(numbered(0, 10))
-    until(lambda: (note := read_note(recorder.spool)) and note.next == 10, "it knows that the stream has them")
+    until(lambda: (note := read_note(recorder.spool)) and note.checked == 10, "it knows that the stream has them")
 
     async def work(stream: Stream) -> None:
         if is_anew:
@@ -108,6 +108,7 @@ def test_of_what_was_removed_before_the_end_was_lost_little_goes_there_again(
         for line in range(begin, end, 10):
             (bus / "U_x").write_bytes(numbered(line, line + 10))
             until(lambda: (note := read_note(recorder.spool)) and note.next == line + 10, "the stream has them")  # noqa: B023
+        until(lambda: (note := read_note(recorder.spool)) and note.checked == end, "it has shown to have them")
 
     to = ("--to", f"{keeping.url}/LINES/lines")
     recorder = recording(bus / "U_x", *to)

@@ -1,0 +1,178 @@
+"""Several messages on their way to a stream of a real server: each once, in order, whoever comes between and whatever fails."""
+
+import asyncio
+
+import pytest
+
+from futebus.nats.errors import NatsError
+from futebus.nats.stream import LAST_OF_ALL, Overtaken, Stream
+from futebus.nats.window import Window
+
+from ..helpers.nats import Server
+from ..helpers.published import ask, messages
+
+COUNT = 60
+
+
+def text(number: int) -> bytes:
+    return b"%d\n" % number
+
+
+class Kept:
+    """What was confirmed, and how many messages were ever on their way."""
+
+    def __init__(self) -> None:
+        self.sequences: list[int] = []
+        self.numbers: list[int] = []
+        self.sent = self.most = 0
+
+    def __call__(self, sequence: int, number: int) -> None:
+        self.sequences.append(sequence)
+        self.numbers.append(number)
+
+    async def put(self, window: "Window[int]", numbers: range) -> None:
+        for number in numbers:
+            await window.put(text(number), {}, f"n{number}", number)
+            self.sent += 1
+            self.most = max(self.most, self.sent - len(self.numbers))
+
+
+def found(server: Server, subject: str = "lines.a") -> list[bytes]:
+    return [message.data for message in messages(server.url) if message.subject == subject]
+
+
+def expected(count: int = COUNT) -> list[bytes]:
+    return [text(number) for number in range(count)]
+
+
+def test_several_are_on_their_way(keeping: Server) -> None:
+    kept = Kept()
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        window = Window(stream, "lines.a", 0, kept)
+        await kept.put(window, range(COUNT))
+        await window.finish()
+
+    ask(keeping.url, work)
+    assert kept.numbers == list(range(COUNT))
+    assert kept.sequences == list(range(1, COUNT + 1))
+    assert kept.most == 2
+    assert found(keeping) == expected()
+
+
+def test_others_come_between(keeping: Server) -> None:
+    """On another subject of the stream, now and then: what was sent behind a message that is not the last is sent again."""
+    kept = Kept()
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        window = Window(stream, "lines.a", 0, kept)
+        for number in range(COUNT):
+            await kept.put(window, range(number, number + 1))
+            if number % 5 == 2:
+                await stream.connection.client.publish("lines.b", b"other\n")  # and the next one goes before this one is known
+        await window.finish()
+
+    ask(keeping.url, work)
+    assert kept.numbers == list(range(COUNT))
+    assert found(keeping) == expected()
+    assert found(keeping, "lines.b") == [b"other\n"] * (COUNT // 5)
+
+
+def test_others_come_all_the_time(keeping: Server) -> None:
+    kept = Kept()
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        window = Window(stream, "lines.a", 0, kept)
+        is_over = asyncio.Event()
+
+        async def chatter() -> None:
+            while not is_over.is_set():
+                await stream.connection.client.publish("lines.b", b"other\n")
+                await asyncio.sleep(0)
+
+        talking = asyncio.ensure_future(chatter())
+        try:
+            await kept.put(window, range(COUNT))
+            await window.finish()
+        finally:
+            is_over.set()
+            await talking
+
+    ask(keeping.url, work)
+    assert kept.numbers == list(range(COUNT))
+    assert found(keeping) == expected()
+    asked = [message for message in messages(keeping.url) if message.subject == "lines.a"]
+    assert sum(LAST_OF_ALL in message.headers for message in asked) < COUNT, "nobody came between"
+
+
+def test_another_publisher_of_the_subject(keeping: Server) -> None:
+    """Nothing comes behind what he has said, and nothing is left out before it."""
+    kept = Kept()
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        window = Window(stream, "lines.a", 0, kept)
+        await kept.put(window, range(10))
+        await stream.connection.client.publish("lines.a", b"another's\n")
+        with pytest.raises(Overtaken):
+            await kept.put(window, range(10, COUNT))
+        await window.close()
+
+    ask(keeping.url, work)
+    there = found(keeping)
+    assert there == [*expected(len(there) - 1), b"another's\n"]
+    assert kept.numbers == list(range(len(kept.numbers)))
+    assert len(kept.numbers) <= len(there) - 1
+
+
+@pytest.mark.parametrize("after", [1, 2, 7, 20])
+def test_the_server_dies(keeping: Server, after: int) -> None:
+    """What was confirmed is there, and of what was not, the beginning may be."""
+    kept = Kept()
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        window = Window(stream, "lines.a", 0, kept)
+        await kept.put(window, range(after))
+        keeping.kill()
+        with pytest.raises(NatsError):
+            await kept.put(window, range(after, 10**6))
+        await window.close()
+
+    ask(keeping.url, work)
+    keeping.begin()
+    there = found(keeping)
+    assert there == expected(len(there))
+    assert len(kept.numbers) <= len(there) <= len(kept.numbers) + 2
+
+
+def refuse(stream: Stream, numbers: set[int]) -> None:
+    """Has these messages of a stream refused by the server, as somebody who overtakes them would."""
+    publish = stream.jetstream.publish
+
+    async def refusing(subject: str, payload: bytes, headers: dict[str, str]) -> object:
+        if int(payload) in numbers:
+            numbers.remove(int(payload))
+            headers = {**headers, "Nats-Expected-Last-Msg-Id": "nobody's"}
+        return await publish(subject, payload, headers=headers)
+
+    stream.jetstream.publish = refusing  # type: ignore[method-assign, assignment]
+
+
+@pytest.mark.parametrize("numbers", [{5}, {5, 6}, {5, 7}, {9}, {1}, {2, 3, 4}])
+def test_what_is_refused_is_sent_again_and_what_was_sent_behind_it(keeping: Server, numbers: set[int]) -> None:
+    kept = Kept()
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        refuse(stream, set(numbers))
+        window = Window(stream, "lines.a", 0, kept)
+        await kept.put(window, range(10))
+        await window.finish()
+
+    ask(keeping.url, work)
+    assert kept.numbers == list(range(10))
+    assert found(keeping) == expected(10)
