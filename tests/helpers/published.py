@@ -2,18 +2,22 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
+import nats
+from nats.aio.msg import Msg
+
 from futebus.nats import address, runs
 from futebus.nats.access import Access
 from futebus.nats.connection import Servers
 from futebus.nats.errors import NatsError
 from futebus.nats.runs import Where
-from futebus.nats.stream import Message, Stream
+from futebus.nats.stream import LAST, LAST_OF_ALL, Message, Stream
 
 from .nats import Server
 from .waiting import DEADLINE, until
@@ -43,6 +47,34 @@ def say_raw(server: Server, subject: str, headers: bytes, data: bytes) -> None:
         words = f"HPUB {subject} {sizes}\r\n".encode() + headers + data
         connection.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n' + words + b"\r\nPING\r\n")
         assert told.readline() == b"PONG\r\n"
+
+
+@contextlib.contextmanager
+def confirming(server: Server, subject: str, name: str = "LINES") -> Iterator[None]:
+    """Somebody who listens to the subject, and confirms each message as if he were the stream."""
+    is_there, is_over = threading.Event(), threading.Event()
+
+    async def reply(message: Msg) -> None:
+        headers = message.headers or {}
+        behind = int(headers.get(LAST_OF_ALL) or headers.get(LAST) or 0)
+        if message.reply:
+            await message.respond(json.dumps({"stream": name, "seq": behind + 1}).encode())
+
+    async def work() -> None:
+        async with await nats.connect(server.url) as client:
+            await client.subscribe(subject, cb=reply)
+            await client.flush()
+            is_there.set()
+            await asyncio.to_thread(is_over.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(work()))
+    thread.start()
+    try:
+        assert is_there.wait(DEADLINE)
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def messages(url: str, name: str = "LINES") -> list[Message]:

@@ -1,24 +1,17 @@
 """What a stream has confirmed is looked for in it before it may go, and what is gone from it for good stays gone."""
 
-import asyncio
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import nats
 import pytest
-from nats.aio.msg import Msg
 
-from futebus.nats.stream import LAST, LAST_OF_ALL, Stream
+from futebus.nats.stream import Stream
 from futebus.recorder.target import kept_from, read_note
 
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
-from ..helpers.published import ask, messages, wait_for_line
+from ..helpers.published import ask, confirming, messages, wait_for_line
 from ..helpers.recorders import Recorder, Recording
-from ..helpers.waiting import DEADLINE, until
+from ..helpers.waiting import until
 from ..spool.spools import numbered
 
 PLACE = ("LINES", "lines")
@@ -28,38 +21,10 @@ def wait_for_check(recorder: Recorder, line: int) -> None:
     until(lambda: kept_from(recorder.spool, PLACE) == line, f"the stream has shown to have all lines before {line}")
 
 
-@contextmanager
-def confirming(server: Server) -> Iterator[None]:
-    """Somebody who listens to the subject, and confirms each message as if he were the stream."""
-    is_there, is_over = threading.Event(), threading.Event()
-
-    async def reply(message: Msg) -> None:
-        headers = message.headers or {}
-        behind = int(headers.get(LAST_OF_ALL) or headers.get(LAST) or 0)
-        if message.reply:
-            await message.respond(json.dumps({"stream": "LINES", "seq": behind + 1}).encode())
-
-    async def work() -> None:
-        async with await nats.connect(server.url) as client:
-            await client.subscribe("lines", cb=reply)
-            await client.flush()
-            is_there.set()
-            await asyncio.to_thread(is_over.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(work()))
-    thread.start()
-    try:
-        assert is_there.wait(DEADLINE)
-        yield
-    finally:
-        is_over.set()
-        thread.join()
-
-
 def test_who_confirms_in_the_place_of_the_stream_is_not_believed(bus: Mount, recording: Recording, keeping: Server) -> None:
     """The stream is removed, and he says that it has what comes. When it is there again, it gets that."""
     recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
-    with confirming(keeping):
+    with confirming(keeping, "lines"):
         (bus / "U_x").write_bytes(numbered(0, 10))
         wait_for_check(recorder, 10)
 

@@ -279,7 +279,19 @@ class Publisher:
                 at += lines
         if pending is not None:
             self._put(batch, begin, *pending, is_last=True)
+            self._check(at)
         self._journal.note_durably(self._journal.record._replace(state=State.DONE, position=at, intent=0))
+
+    def _check(self, line: int) -> None:
+        """Sees that the stream has all lines before this one: who listens to the subject can confirm in its place.
+
+        Raises:
+            Overtaken: it has not.
+        """
+        told = self._reader.do(lambda stream: ask(stream, self._subject, self._query))
+        record = self._journal.record
+        if told.state.created != record.created or not self._has_kept(told, record.sequence, line):
+            raise Overtaken(f"{self._place.shown} does not have what it has confirmed")
 
     def _messages(self, pieces: Pieces, portions: Sequence[Portion]) -> Iterator[tuple[int, bytes]]:
         """The lines of a batch as messages: how many, and they themselves."""

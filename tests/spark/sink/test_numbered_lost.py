@@ -11,6 +11,7 @@ from futebus.spark.sink.numbered import Publisher
 from futebus.spark.sink.outlet import SinkError
 
 from ...helpers.nats import Server, keeping, serving
+from ...helpers.published import confirming
 from ...helpers.streams import Filled, Filling, filling
 from .numbered import QUERY, filled, messages, place_of, publish, staged, text_of
 
@@ -69,6 +70,26 @@ def test_what_is_lost_of_a_batch_that_is_not_done_is_sent_again(keeping: Server,
     assert text_of(messages(keeping.url)) == "a\n"
     publish(keeping.url, tmp_path, 1, "other\n")
     assert text_of(messages(keeping.url)) == "a\nb\nc\nd\ne\n"
+
+
+def test_who_confirms_in_the_place_of_the_stream_is_not_believed(
+    keeping: Server, filled: Filled, filling: Filling, tmp_path: Path
+) -> None:
+    class Removing(Publisher):
+        def _put(self, *what: Any, **how: Any) -> None:
+            filled.do(lambda stream: stream.jetstream.delete_stream("LINES"))
+            super()._put(*what, **how)
+
+    portions = staged(tmp_path, 0, "a\n")
+    with (
+        confirming(keeping, "lines.out"),
+        pytest.raises(SinkError, match=r"there is no such stream$"),
+        Removing(place_of(keeping.url), tmp_path, QUERY) as publisher,
+    ):
+        publisher.publish(0, portions)
+    filling(keeping.url)
+    publish(keeping.url, tmp_path, 0, "other\n")
+    assert text_of(messages(keeping.url)) == "a\n"
 
 
 @pytest.mark.parametrize("kind", ["nothing is left", "numbers are given anew", "some was removed before", "begun", "read"])
