@@ -7,7 +7,6 @@ when a stream has lost what it had and was given it a second time, and what is m
 
 import asyncio
 import contextlib
-import math
 import select
 import threading
 import time
@@ -16,10 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..client import ClientError
-from ..client.channel import TRANSIENT, Endpoint, Way, end_of_block
-from ..client.errors import NoBus, TooLong
-from ..client.messages import texts
-from ..core.kinds import has_master
+from ..client.channel import TRANSIENT, end_of_block
+from ..client.errors import TooLong
 from ..core.text import counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
@@ -31,6 +28,7 @@ from ..nats.wanted import Unfit, Wanted
 from .agreement import agreed
 from .progress import Progress
 from .taken import Lines, lines_of, offset
+from .target import Target
 
 WAITING_BYTES = 8 << 20
 """Bytes of lines that wait for the channel; then no more are taken."""
@@ -84,8 +82,7 @@ class Delivery:
         self._path, self._address, self._servers, self._wanted = channel, address, servers, wanted
         self._consumer, self._progress, self._voice = consumer, progress, voice
         self._waits, self._takes_over = waits, takes_over
-        way = Way(channel, reads=False, creates=True, mode=mode, say=voice.say)
-        self._channel = Endpoint(way, texts(bytes), is_blocking=False)
+        self._target = Target(channel, voice, mode=mode, waits=waits)
         self._taken = 0
         """The number of the last message that has been taken from the stream."""
         self._look_at = 0.0
@@ -263,7 +260,7 @@ class Delivery:
         """
         if not self._waits:
             self._has_reached.wait()
-        self._open()
+        self._target.open()
         self._joined(ready)
         while True:
             found = self._next()
@@ -272,15 +269,13 @@ class Delivery:
                 start = self._write(found, start)
             self._end(found)
 
-    def _open(self) -> None:
-        for pause in self._channel.attempts(math.inf if self._waits else 0.0):
-            time.sleep(pause)
-
     def _next(self) -> Lines:
         """The next lines, as soon as there are some. Looks after the channel meanwhile, however quickly they come."""
         while True:
             if (left := self._look_at - time.monotonic()) <= 0:
-                self._look()
+                self._progress.flush()
+                self._target.look()
+                self._look_at = time.monotonic() + LOOK_SECONDS
                 continue
             with self._changed:
                 if self._changed.wait_for(lambda: self._waiting, left):
@@ -288,26 +283,6 @@ class Delivery:
                     self._size -= len(found.data)
                     self._is_busy = True
                     return found
-
-    def _look(self) -> None:
-        """Looks whether the channel is there and has its name, and has on the disk how far it has come."""
-        self._progress.flush()
-        try:
-            is_removed = self._channel.inquire().is_removed
-        except NoBus as error:
-            self._gone(error)
-        else:
-            if is_removed and not has_master(self._path.name):
-                self._voice.say(f"{self._path}: its name was removed; it is opened anew")
-                self._open()
-        self._look_at = time.monotonic() + LOOK_SECONDS
-
-    def _gone(self, error: ClientError) -> None:
-        if not self._waits:
-            raise error
-        self._voice.warn(f"{error}; waiting")
-        self._open()
-        self._voice.say(f"{self._path} is open again")
 
     def _begin(self, found: Lines) -> int:
         """Where in these lines to begin: what has been written of them before is not written again."""
@@ -373,7 +348,7 @@ class Delivery:
         """Writes lines from one on. Returns up to where they were accepted: all, or what was when the channel had gone."""
         data, sent, whole = found.data, start, start
         poller = select.poll()
-        poller.register(self._channel, select.POLLOUT)
+        poller.register(self._target.channel, select.POLLOUT)
         try:
             while sent < len(data):
                 accepted = sent
@@ -381,7 +356,7 @@ class Delivery:
                     self._note(found, whole, end_of_block(data, sent) - whole)
                     try:
                         with contextlib.suppress(BlockingIOError):
-                            accepted = self._channel.send_nowait(data, sent)
+                            accepted = self._target.channel.send_nowait(data, sent)
                     except ClientError:
                         self._note(found, whole, 0)
                         raise
@@ -393,7 +368,7 @@ class Delivery:
         except TooLong as error:
             self._voice.warn(f"{error}; it waits until the bus takes it, and so do all behind it")
             time.sleep(LONG_SECONDS)
-            self._open()
+            self._target.open()
         except TRANSIENT as error:
-            self._gone(error)
+            self._target.gone(error)
         return whole
