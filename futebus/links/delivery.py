@@ -7,6 +7,7 @@ when a stream has lost what it had and was given it a second time, and what is m
 
 import asyncio
 import contextlib
+import math
 import select
 import threading
 import time
@@ -20,8 +21,8 @@ from ..client.errors import TooLong
 from ..core.text import counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
-from ..nats.connection import Servers
-from ..nats.consumer import Consumer, Taken, moment
+from ..nats.connection import Connection, Servers
+from ..nats.consumer import Consumer, Taken, Unconfirmed, moment
 from ..nats.errors import Away, NatsError
 from ..nats.stream import State, Stream
 from ..nats.wanted import Unfit, Wanted
@@ -38,6 +39,9 @@ PAUSE_SECONDS = 0.002
 
 RETRY_SECONDS = (0.1, 2.0)
 """How soon, and later how seldom, it is tried again to reach the stream."""
+
+STABLE_SECONDS = 5.0
+"""How long it must have been reached so that it is tried again soon."""
 
 LONG_SECONDS = 5.0
 """How often a line is tried again that is longer than the bus takes."""
@@ -85,6 +89,8 @@ class Delivery:
         self._target = Target(channel, voice, mode=mode, waits=waits)
         self._taken = 0
         """The number of the last message that has been taken from the stream."""
+        self._reply = ""
+        """The subject on which the last message is confirmed that has been taken, from any connection."""
         self._look_at = 0.0
         self._waiting: deque[Lines] = deque()
         self._size = 0
@@ -133,38 +139,34 @@ class Delivery:
             ready: is called when channel and stream have been reached for the first time.
 
         Raises:
-            NatsError: the stream cannot be had at first.
+            NatsError: the stream cannot be had at first, or messages of it cannot be confirmed, or somebody else has taken over.
         """
         self._loop = asyncio.get_running_loop()
         is_first, is_well = True, True
         pause, longest = RETRY_SECONDS
-        said = ""
+        begin, said = math.inf, ""
         while True:
             connection = None
             await self._forget()
             try:
                 connection = await self._servers.connect()
-                stream = Stream(connection, self._address.stream)
-                state = await self._wanted.have(stream)
-                consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
-                first = await self._first(stream, state, consumer)
-                has_begun, self._has_begun = self._has_begun, True
-                try:
-                    await consumer.begin(first)
-                except Taken:
-                    self._has_begun = has_begun
-                    raise
+                consumer, created = await connection.while_open(self._reach(connection))
                 if is_first:
                     self._has_reached.set()
                     self._joined(ready)
                 elif not is_well:
                     self._voice.say(f"{self._address.shown} is there again")
-                is_first, is_well, pause, said = False, True, RETRY_SECONDS[0], ""
-                await self._take_all(consumer, state.created)
+                is_first, is_well, begin, said = False, True, time.monotonic(), ""
+                await self._take_all(consumer, created)
             except NatsError as error:
                 if is_first and not (self._waits and isinstance(error, Away)):
                     raise
+                if isinstance(error, Unconfirmed) and not self._reply:
+                    raise  # no message has ever come, so it could not be known before
                 is_well = False
+                if time.monotonic() - begin > STABLE_SECONDS:
+                    pause = RETRY_SECONDS[0]
+                begin = math.inf
                 if str(error) != said:
                     said = str(error)
                     self._voice.warn(f"{said}; waiting")
@@ -173,6 +175,20 @@ class Delivery:
                     await connection.close()
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, longest)
+
+    async def _reach(self, connection: Connection) -> tuple[Consumer, str]:
+        """Makes the consumer behind what has been written. Returns it, and when the stream was made."""
+        stream = Stream(connection, self._address.stream)
+        state = await self._wanted.have(stream)
+        consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
+        first = await self._first(stream, state, consumer)
+        has_begun, self._has_begun = self._has_begun, True
+        try:
+            await consumer.begin(first, self._reply)
+        except Taken:
+            self._has_begun = has_begun
+            raise
+        return consumer, state.created
 
     async def _forget(self) -> None:
         """Forgets what waits, for it comes again: the stream's consumer begins behind what has been written.
@@ -221,6 +237,7 @@ class Delivery:
         confirming = asyncio.ensure_future(self._confirm(consumer))
         try:
             async for message, reply in consumer.messages():
+                self._reply = reply
                 if message.sequence <= self._taken:
                     continue  # it was long under way, and has come a second time
                 while self._size > WAITING_BYTES:  # noqa: ASYNC110 - a thread makes place
