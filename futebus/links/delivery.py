@@ -161,6 +161,8 @@ class Delivery:
             except NatsError as error:
                 if is_first and not (self._waits and isinstance(error, Away)):
                     raise
+                if isinstance(error, Taken):
+                    raise  # another delivery goes on with it, and nothing can come here any more
                 if isinstance(error, Unconfirmed) and not self._reply:
                     raise  # no message has ever come, so it could not be known before
                 is_well = False
