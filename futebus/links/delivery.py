@@ -16,21 +16,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..client import ClientError
-from ..client.channel import TRANSIENT, Endpoint, Way, end_of_block
-from ..client.errors import NoBus, TooLong
-from ..client.messages import texts
-from ..core.kinds import has_master
+from ..client.channel import TRANSIENT, end_of_block
+from ..client.errors import TooLong
 from ..core.text import counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
-from ..nats.connection import Servers
-from ..nats.consumer import Consumer, Taken, moment
+from ..nats.connection import Connection, Servers
+from ..nats.consumer import Consumer, Taken, Unconfirmed, moment
 from ..nats.errors import Away, NatsError
 from ..nats.stream import State, Stream
 from ..nats.wanted import Unfit, Wanted
 from .agreement import agreed
 from .progress import Progress
 from .taken import Lines, lines_of, offset
+from .target import Target
 
 WAITING_BYTES = 8 << 20
 """Bytes of lines that wait for the channel; then no more are taken."""
@@ -40,6 +39,9 @@ PAUSE_SECONDS = 0.002
 
 RETRY_SECONDS = (0.1, 2.0)
 """How soon, and later how seldom, it is tried again to reach the stream."""
+
+STABLE_SECONDS = 5.0
+"""How long it must have been reached so that it is tried again soon."""
 
 LONG_SECONDS = 5.0
 """How often a line is tried again that is longer than the bus takes."""
@@ -84,10 +86,11 @@ class Delivery:
         self._path, self._address, self._servers, self._wanted = channel, address, servers, wanted
         self._consumer, self._progress, self._voice = consumer, progress, voice
         self._waits, self._takes_over = waits, takes_over
-        way = Way(channel, reads=False, creates=True, mode=mode, say=voice.say)
-        self._channel = Endpoint(way, texts(bytes), is_blocking=False)
+        self._target = Target(channel, voice, mode=mode, waits=waits)
         self._taken = 0
         """The number of the last message that has been taken from the stream."""
+        self._reply = ""
+        """The subject on which the last message is confirmed that has been taken, from any connection."""
         self._look_at = 0.0
         self._waiting: deque[Lines] = deque()
         self._size = 0
@@ -136,38 +139,36 @@ class Delivery:
             ready: is called when channel and stream have been reached for the first time.
 
         Raises:
-            NatsError: the stream cannot be had at first.
+            NatsError: the stream cannot be had at first, or messages of it cannot be confirmed, or somebody else has taken over.
         """
         self._loop = asyncio.get_running_loop()
         is_first, is_well = True, True
         pause, longest = RETRY_SECONDS
-        said = ""
+        begin, said = math.inf, ""
         while True:
             connection = None
             await self._forget()
             try:
                 connection = await self._servers.connect()
-                stream = Stream(connection, self._address.stream)
-                state = await self._wanted.have(stream)
-                consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
-                first = await self._first(stream, state, consumer)
-                has_begun, self._has_begun = self._has_begun, True
-                try:
-                    await consumer.begin(first)
-                except Taken:
-                    self._has_begun = has_begun
-                    raise
+                consumer, created = await connection.while_open(self._reach(connection))
                 if is_first:
                     self._has_reached.set()
                     self._joined(ready)
                 elif not is_well:
                     self._voice.say(f"{self._address.shown} is there again")
-                is_first, is_well, pause, said = False, True, RETRY_SECONDS[0], ""
-                await self._take_all(consumer, state.created)
+                is_first, is_well, begin, said = False, True, time.monotonic(), ""
+                await self._take_all(consumer, created)
             except NatsError as error:
                 if is_first and not (self._waits and isinstance(error, Away)):
                     raise
+                if isinstance(error, Taken):
+                    raise  # another delivery goes on with it, and nothing can come here any more
+                if isinstance(error, Unconfirmed) and not self._reply:
+                    raise  # no message has ever come, so it could not be known before
                 is_well = False
+                if time.monotonic() - begin > STABLE_SECONDS:
+                    pause = RETRY_SECONDS[0]
+                begin = math.inf
                 if str(error) != said:
                     said = str(error)
                     self._voice.warn(f"{said}; waiting")
@@ -176,6 +177,20 @@ class Delivery:
                     await connection.close()
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, longest)
+
+    async def _reach(self, connection: Connection) -> tuple[Consumer, str]:
+        """Makes the consumer behind what has been written. Returns it, and when the stream was made."""
+        stream = Stream(connection, self._address.stream)
+        state = await self._wanted.have(stream)
+        consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
+        first = await self._first(stream, state, consumer)
+        has_begun, self._has_begun = self._has_begun, True
+        try:
+            await consumer.begin(first, self._reply)
+        except Taken:
+            self._has_begun = has_begun
+            raise
+        return consumer, state.created
 
     async def _forget(self) -> None:
         """Forgets what waits, for it comes again: the stream's consumer begins behind what has been written.
@@ -224,6 +239,7 @@ class Delivery:
         confirming = asyncio.ensure_future(self._confirm(consumer))
         try:
             async for message, reply in consumer.messages():
+                self._reply = reply
                 if message.sequence <= self._taken:
                     continue  # it was long under way, and has come a second time
                 while self._size > WAITING_BYTES:  # noqa: ASYNC110 - a thread makes place
@@ -263,7 +279,7 @@ class Delivery:
         """
         if not self._waits:
             self._has_reached.wait()
-        self._open()
+        self._target.open()
         self._joined(ready)
         while True:
             found = self._next()
@@ -272,15 +288,13 @@ class Delivery:
                 start = self._write(found, start)
             self._end(found)
 
-    def _open(self) -> None:
-        for pause in self._channel.attempts(math.inf if self._waits else 0.0):
-            time.sleep(pause)
-
     def _next(self) -> Lines:
         """The next lines, as soon as there are some. Looks after the channel meanwhile, however quickly they come."""
         while True:
             if (left := self._look_at - time.monotonic()) <= 0:
-                self._look()
+                self._progress.flush()
+                self._target.look()
+                self._look_at = time.monotonic() + LOOK_SECONDS
                 continue
             with self._changed:
                 if self._changed.wait_for(lambda: self._waiting, left):
@@ -288,26 +302,6 @@ class Delivery:
                     self._size -= len(found.data)
                     self._is_busy = True
                     return found
-
-    def _look(self) -> None:
-        """Looks whether the channel is there and has its name, and has on the disk how far it has come."""
-        self._progress.flush()
-        try:
-            is_removed = self._channel.inquire().is_removed
-        except NoBus as error:
-            self._gone(error)
-        else:
-            if is_removed and not has_master(self._path.name):
-                self._voice.say(f"{self._path}: its name was removed; it is opened anew")
-                self._open()
-        self._look_at = time.monotonic() + LOOK_SECONDS
-
-    def _gone(self, error: ClientError) -> None:
-        if not self._waits:
-            raise error
-        self._voice.warn(f"{error}; waiting")
-        self._open()
-        self._voice.say(f"{self._path} is open again")
 
     def _begin(self, found: Lines) -> int:
         """Where in these lines to begin: what has been written of them before is not written again."""
@@ -373,7 +367,7 @@ class Delivery:
         """Writes lines from one on. Returns up to where they were accepted: all, or what was when the channel had gone."""
         data, sent, whole = found.data, start, start
         poller = select.poll()
-        poller.register(self._channel, select.POLLOUT)
+        poller.register(self._target.channel, select.POLLOUT)
         try:
             while sent < len(data):
                 accepted = sent
@@ -381,7 +375,7 @@ class Delivery:
                     self._note(found, whole, end_of_block(data, sent) - whole)
                     try:
                         with contextlib.suppress(BlockingIOError):
-                            accepted = self._channel.send_nowait(data, sent)
+                            accepted = self._target.channel.send_nowait(data, sent)
                     except ClientError:
                         self._note(found, whole, 0)
                         raise
@@ -393,7 +387,7 @@ class Delivery:
         except TooLong as error:
             self._voice.warn(f"{error}; it waits until the bus takes it, and so do all behind it")
             time.sleep(LONG_SECONDS)
-            self._open()
+            self._target.open()
         except TRANSIENT as error:
-            self._gone(error)
+            self._target.gone(error)
         return whole

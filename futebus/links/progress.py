@@ -80,14 +80,19 @@ class Progress:
             raise
 
     def _begin(self, subjects: str) -> None:
-        file, lines_file = self._open("reached"), self._open("lines")
+        file, lines_file, process = self._open("reached"), self._open("lines"), self._open("process")
+        holder = ""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_held = os.fstat(file).st_nlink == 0
         except BlockingIOError:
-            is_held = True
+            is_held, holder = True, os.pread(process, 32, 0).decode(errors="replace").strip()
         if is_held:  # or was, by somebody who could not begin and has just removed it
-            raise NatsError(f"{self.directory} is in use: another process delivers to this channel")
+            who = f"process {holder}" if holder.isdecimal() else "another process"
+            raise NatsError(f"{self.directory} is in use: {who} delivers to this channel")
+        with contextlib.suppress(OSError):  # it is for people who ask: a full disk is no reason not to go on
+            os.ftruncate(process, 0)
+            os.pwrite(process, f"{os.getpid()}\n".encode(), 0)
         self._slots, self._lines_slots = self._map(file), self._map(lines_file)
         if self._slots.is_damaged or self._lines_slots.is_damaged:
             raise NatsError(f"{self.directory} is damaged: without it, nobody can tell what has been delivered")
@@ -151,7 +156,7 @@ class Progress:
         """Removes the directory, if it is new: of who could not begin nothing is left."""
         if self.is_new:
             with contextlib.suppress(OSError):
-                for name in ("lines", "reached"):  # who waits to get the lock sees that the one with it has gone
+                for name in ("lines", "process", "reached"):  # who waits to get the lock sees that the one with it has gone
                     (self.directory / name).unlink()
                 self.directory.rmdir()
 

@@ -136,7 +136,7 @@ class Connection:
         """Is told by nats-py what goes wrong."""
         words = str(error).removeprefix("nats: ")
         if "permissions violation" in words.lower():
-            self.denied = words
+            self.denied = _OWN.sub(lambda own: f"{own[1].upper()}.>", words)
             self.is_closed.set()
         if not isinstance(error, nats.errors.Error | OSError):
             logs.tell_error(log, lambda: "internal error", error)
@@ -216,13 +216,17 @@ class Connection:
             await asyncio.wait([doing, closed], return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
                 return doing.result()
-            if self.denied:
-                raise Denied(f"{self.server.shown} does not let us: {self.denied}")
-            raise Away(f"{self.server.shown}: {self.why}")
+            raise self.lost()
         finally:
             closed.cancel()
             doing.cancel()
             await asyncio.wait([doing, closed])
+
+    def lost(self) -> NatsError:
+        """What has made it useless, to be raised."""
+        if self.denied:
+            return Denied(f"{self.server.shown} does not let us: {self.denied}")
+        return Away(f"{self.server.shown}: {self.why}")
 
     @contextlib.contextmanager
     def _sorted(self) -> Iterator[None]:
@@ -329,6 +333,9 @@ class Servers:
                         name = connection.server.tls_name or connection.server.host
                         self._all.append(server._replace(tls_name=name))
 
+
+_OWN = re.compile(r'(\$js\.ack|_inbox)\.[^"]*')
+"""What is another subject each time, and all of a kind. nats-py gives it in small letters."""
 
 _CLOSED = "the connection was closed"
 _NO_NATS = "it does not speak NATS as it should"

@@ -15,7 +15,8 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from .errors import Away, NatsError
+from .connection import PATIENCE
+from .errors import Away, Denied, NatsError
 from .fetching import ALL_CAME
 from .stream import Message, Stream
 
@@ -39,6 +40,10 @@ class Taken(NatsError):
     """A consumer of that name is somebody else's."""
 
 
+class Unconfirmed(Denied):
+    """The server gives messages, and does not let us confirm them."""
+
+
 class Consumer:
     """A consumer.
 
@@ -58,6 +63,8 @@ class Consumer:
         self._is_asked = False
         """Whether the server has been asked for messages and may send more."""
         self._heard = 0.0
+        self._may_confirm = False
+        """Whether it is known that the server lets us confirm messages."""
 
     async def confirmed(self) -> int:
         """Up to which message the consumer of that name has been confirmed, whoever it belongs to; 0 if there is none.
@@ -90,14 +97,16 @@ class Consumer:
                 return None
         return info
 
-    async def begin(self, first: int) -> None:
-        """Makes it anew.
+    async def begin(self, first: int, confirmed: str = "") -> None:
+        """Makes it anew. When this returns, the server has given a message, or has said that there is none.
 
         Args:
             first: the number of the message that it begins with, or behind if that is not there.
+            confirmed: a subject that a message of it was confirmed on, ever; "" if none is known.
 
         Raises:
             Taken: one of that name is somebody else's.
+            Denied: the server does not let us take messages, or confirm them, as far as that can be known yet.
             NatsError: as for `Stream`.
         """
         if info := await self._look():
@@ -123,12 +132,38 @@ class Consumer:
             await self._stream.jetstream.add_consumer(self._stream.name, config)
             self._inbox = client.new_inbox()
             await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
+        await self._try()
+        if reply := self._waiting[0][1] if self._waiting else confirmed:
+            await self._try_confirming(reply)
+
+    async def _try(self) -> None:
+        """Takes a message, or hears that there is none. Only by trying is it to be known what the server lets us do."""
+        connection = self._stream.connection
+        await self._request(1, {"no_wait": True})
+        try:
+            await asyncio.wait_for(connection.while_open(self._changed.wait()), PATIENCE)
+        except TimeoutError:
+            raise Away(f"{connection.server.shown} does not answer") from None
+        if connection.is_closed.is_set():
+            raise connection.lost()
+
+    async def _try_confirming(self, reply: str) -> None:
+        """Says of a message that more time is wanted for it: who may say that may confirm it."""
+        connection = self._stream.connection
+        with self._stream.sorted():
+            await connection.client.publish(reply, b"+WPI")
+        await connection.settle()
+        await connection.confirm()
+        if connection.denied:
+            raise Unconfirmed(str(connection.lost()))
+        self._may_confirm = True
 
     async def messages(self) -> AsyncIterator[tuple[Message, str]]:
         """Its messages, each with the subject that it is confirmed on. More are asked for when these have been taken.
 
         Raises:
             Away: the server does not answer, or the connection has failed.
+            Denied: the server does not let us go on; `Unconfirmed` before the first message.
         """
         loop = asyncio.get_running_loop()
         closed = asyncio.ensure_future(self._stream.connection.is_closed.wait())
@@ -136,10 +171,12 @@ class Consumer:
         try:
             while True:
                 while self._waiting:
+                    if not self._may_confirm:
+                        await self._try_confirming(self._waiting[0][1])
                     yield self._waiting.popleft()
                     self._heard = loop.time()  # who takes them has taken his time
                 if closed.done():
-                    raise Away(f"{self._stream.connection.server.shown}: {self._stream.connection.why}")
+                    raise self._stream.connection.lost()
                 if not self._is_asked:
                     await self._ask()
                 self._changed.clear()
@@ -156,16 +193,19 @@ class Consumer:
 
     async def _ask(self) -> None:
         words = {
-            "batch": BATCH,
             "max_bytes": max(BATCH_BYTES, 2 * self._stream.connection.max_payload),
             "expires": int(EXPIRES_SECONDS * 1e9),
             "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
         }
-        self._left = BATCH
+        await self._request(BATCH, words)
+
+    async def _request(self, count: int, words: dict[str, int]) -> None:
+        self._left = count
         self._is_asked = True
         with self._stream.sorted():
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self._name}"
-            await self._stream.connection.client.publish(subject, json.dumps(words).encode(), reply=self._inbox)
+            asked = json.dumps({"batch": count, **words}).encode()
+            await self._stream.connection.client.publish(subject, asked, reply=self._inbox)
 
     async def _take(self, raw: Msg) -> None:
         self._heard = asyncio.get_running_loop().time()

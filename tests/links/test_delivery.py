@@ -279,7 +279,7 @@ def test_a_second_one_is_refused(bus: Mount, linking: Linking, keeping: Server, 
     link = deliver(linking, bus / "U_x", url, place)
     master.lines(10)
     second = deliver(linking, bus / "U_x", url, place, is_ready=False)
-    assert "another process delivers to this channel" in second.fails()
+    assert f" is in use: process {link.process.pid} delivers to this channel\n" in second.fails()
     elsewhere = linking("--deliver", url, "--state", place / "elsewhere", bus / "U_x", is_ready=False)
     assert " of another delivery: --consumer names another one" in elsewhere.fails()
     assert not list((place / "elsewhere").iterdir())

@@ -68,4 +68,4 @@ def test_who_has_waited_for_one_that_is_discarded_begins_with_none(place: Path, 
     again = Progress(directory)
     again.discard()  # it is not its own
     again.close()
-    assert sorted(path.name for path in directory.iterdir()) == ["lines", "reached"]
+    assert sorted(path.name for path in directory.iterdir()) == ["lines", "process", "reached"]

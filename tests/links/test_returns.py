@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect
@@ -31,6 +33,24 @@ def test_take_overs_go_on_where_the_other_had_come_to(
     link = linking("--deliver", url, "--state", place / "other", bus / "U_x")
     wait_for(master, data)
     link.end()
+
+
+@pytest.mark.parametrize("more", [(), ("--wait",)])
+def test_one_that_runs_and_is_taken_over_ends(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, more: tuple[str, ...]
+) -> None:
+    """Nothing can come to it any more, also when the other one has ended."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 10)
+    link = deliver(linking, bus / "U_x", url, place, *more)
+    wait_for(master, data)
+    other = linking("--deliver", url, "--state", place / "other", "--take-over", bus / "U_x")
+    assert " of another delivery: --consumer names another one" in link.fails()
+    assert list((place / "state").iterdir())  # what it has written is not to be forgotten
+    data += fill(keeping.url, 10, begin=10)
+    wait_for(master, data)
+    other.end()
 
 
 def test_what_was_only_taken_ahead_is_not_confirmed(
