@@ -34,6 +34,9 @@ HEARTBEAT_SECONDS = 5.0
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
+TOO_LONG = "MaxBytes"
+"""What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
+
 
 class Taken(NatsError):
     """A consumer of that name is somebody else's."""
@@ -54,9 +57,12 @@ class Consumer:
         self._waiting: deque[tuple[Message, str]] = deque()
         self._changed = asyncio.Event()
         self._inbox = ""
-        self._left = 0
+        self._asked = self._left = 0
+        """How many messages the last request was for, and how many of them have not come."""
         self._is_asked = False
         """Whether the server has been asked for messages and may send more."""
+        self._is_long = False
+        """Whether the next message is too long for the bytes that are asked for at once."""
         self._heard = 0.0
 
     async def confirmed(self) -> int:
@@ -155,13 +161,13 @@ class Consumer:
             closed.cancel()
 
     async def _ask(self) -> None:
-        words = {
-            "batch": BATCH,
-            "max_bytes": max(BATCH_BYTES, 2 * self._stream.connection.max_payload),
-            "expires": int(EXPIRES_SECONDS * 1e9),
-            "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
-        }
-        self._left = BATCH
+        words = {"batch": BATCH, "expires": int(EXPIRES_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
+        if self._is_long:
+            # A server may have messages that are longer than it takes now, or than another one takes that we are connected to.
+            words["batch"] = 1
+        else:
+            words["max_bytes"] = max(BATCH_BYTES, 2 * self._stream.connection.max_payload)
+        self._asked = self._left = words["batch"]
         self._is_asked = True
         with self._stream.sorted():
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self._name}"
@@ -175,7 +181,7 @@ class Consumer:
             sequence = int(parts[5 if len(parts) == 9 else 7])
             self._waiting.append((Message(sequence, raw.subject, raw.headers or {}, raw.data), raw.reply))
             self._left -= 1
-            self._is_asked = self._left > 0
+            self._is_asked, self._is_long = self._left > 0, False
         else:
             told = raw.headers or {}
             status, words = told.get("Status"), told.get("Description", "")
@@ -183,10 +189,19 @@ class Consumer:
                 return
             # What was asked for has come to its end, or its consumer has: asked again, the latter is not answered.
             self._is_asked = False
-            if status not in ("404", "408") and "MaxBytes" not in words:
-                self._stream.connection.why = f"its consumer {self._name} has gone"
-                self._stream.connection.is_closed.set()
+            if TOO_LONG in words and self._left < self._asked:
+                pass  # the next one is too long for what was left of the bytes
+            elif TOO_LONG in words and not self._is_long:
+                self._is_long = True
+            elif TOO_LONG in words:
+                self._fail(f"it does not hand out the next message of {self._stream.name}, however long that may be: {words}")
+            elif status not in ("404", "408"):
+                self._fail(f"its consumer {self._name} has gone")
         self._changed.set()
+
+    def _fail(self, why: str) -> None:
+        self._stream.connection.why = why
+        self._stream.connection.is_closed.set()
 
     async def confirm(self, reply: str) -> None:
         """Says that a message is done with.

@@ -11,7 +11,7 @@ from futebus.nats.errors import Away
 from futebus.nats.fetching import Pull
 from futebus.nats.stream import Message, Stream
 
-from ..helpers.nats import Server
+from ..helpers.nats import Server, Serving
 from ..helpers.published import ask, say_raw
 
 
@@ -27,6 +27,52 @@ async def take(stream: Stream, count: int) -> list[Message]:
             if len(found) == count:
                 break
     return found
+
+
+def test_a_message_longer_than_its_server_takes_now_comes(serving: Serving) -> None:
+    """It was stored when the server took more. Those behind it come too."""
+    server = serving("max_payload: 32M", jetstream=True)
+    payloads = [b"x" * 10, *[letter * (20 << 20) for letter in (b"y", b"z")], b"last"]
+
+    async def fill(stream: Stream) -> None:
+        await stream.make(["lines"])
+        for payload in payloads:
+            await stream.jetstream.publish("lines", payload)
+
+    ask(server.url, fill)
+    server.kill()
+    server.configure("32M", "1M")
+    server.begin()
+
+    async def work(stream: Stream) -> list[Message]:
+        return await asyncio.wait_for(take(stream, 4), 10)
+
+    assert [message.data for message in ask(server.url, work)] == payloads
+
+
+def test_a_message_that_is_not_handed_out_at_all_is_said(keeping: Server) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        consumer = Consumer(stream, "reader", "me", None)
+        await consumer.begin(1)
+        words = b"NATS/1.0 409 Message Size Exceeds MaxBytes\r\n\r\n"
+
+        async def read() -> None:
+            async for _ in consumer.messages():
+                pass
+
+        async def refuse() -> None:
+            while True:
+                await asyncio.to_thread(say_raw, keeping, consumer._inbox, words, b"")
+
+        refusing = asyncio.ensure_future(refuse())
+        try:
+            with pytest.raises(Away, match="does not hand out the next message of LINES, however long that may be"):
+                await asyncio.wait_for(read(), 10)
+        finally:
+            refusing.cancel()
+
+    ask(keeping.url, work)
 
 
 def test_that_all_has_come_ends_nothing(keeping: Server) -> None:
