@@ -10,11 +10,13 @@ import contextlib
 import json
 from collections import deque
 from collections.abc import AsyncIterator
+from typing import Any
 
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import NotFoundError
 
+from .connection import PATIENCE
 from .errors import Away, NatsError
 from .fetching import ALL_CAME
 from .stream import Message, Stream
@@ -34,7 +36,10 @@ HEARTBEAT_SECONDS = 5.0
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
-TOO_LONG = "MaxBytes"
+USUAL_PENDING = 1000
+"""How many messages may be under way unconfirmed if nobody says, unless the server, or the account there, allows less."""
+
+TOO_LONG = "Exceeds MaxBytes"
 """What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
 
 
@@ -57,6 +62,7 @@ class Consumer:
         self._waiting: deque[tuple[Message, str]] = deque()
         self._changed = asyncio.Event()
         self._inbox = ""
+        self._batch = BATCH
         self._asked = self._left = 0
         """How many messages the last request was for, and how many of them have not come."""
         self._is_asked = False
@@ -121,14 +127,32 @@ class Consumer:
             opt_start_seq=first if first > 1 else None,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_SECONDS,
-            max_ack_pending=4 * BATCH,
+            max_ack_pending=await self._most_pending(),
             filter_subject=self._subject,
         )
         client = self._stream.connection.client
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
             await self._stream.jetstream.add_consumer(self._stream.name, config)
+            made = await self._told(f"CONSUMER.INFO.{self._stream.name}.{self._name}")
+            self._batch = min(made["config"].get("max_batch") or BATCH, BATCH)
             self._inbox = client.new_inbox()
             await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
+
+    async def _told(self, what: str) -> dict[str, Any]:
+        """What the server says, with all that nats-py leaves out."""
+        told: dict[str, Any] = await self._stream.jetstream._api_request(f"$JS.API.{what}", b"", timeout=PATIENCE)
+        return told
+
+    async def _most_pending(self) -> int | None:
+        """How many messages may be under way unconfirmed, if the stream allows less than is usual.
+
+        Streams of servers from 2.10 on have limits of their own, and the first of these servers do not heed them by themselves.
+        What the server or the account allows they do heed, if they are not asked for a number.
+        """
+        with self._stream.sorted():
+            limits = (await self._told(f"STREAM.INFO.{self._stream.name}"))["config"].get("consumer_limits") or {}
+        most = limits.get("max_ack_pending") or 0
+        return most if 0 < most < USUAL_PENDING else None
 
     async def messages(self) -> AsyncIterator[tuple[Message, str]]:
         """Its messages, each with the subject that it is confirmed on. More are asked for when these have been taken.
@@ -161,7 +185,7 @@ class Consumer:
             closed.cancel()
 
     async def _ask(self) -> None:
-        words = {"batch": BATCH, "expires": int(EXPIRES_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
+        words = {"batch": self._batch, "expires": int(EXPIRES_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
         if self._is_long:
             # A server may have messages that are longer than it takes now, or than another one takes that we are connected to.
             words["batch"] = 1
