@@ -70,6 +70,10 @@ class Consumer:
         self._is_long = False
         """Whether the next message is too long for the bytes that are asked for at once."""
         self._heard = 0.0
+        self._count = 0
+        """How many messages have come."""
+        self._unconfirmed: set[int] = set()
+        """Those that are not done with."""
 
     async def confirmed(self) -> int:
         """Up to which message the consumer of that name has been confirmed, whoever it belongs to; 0 if there is none.
@@ -101,6 +105,18 @@ class Consumer:
             except NotFoundError:
                 return None
         return info
+
+    async def is_done(self) -> bool:
+        """Whether it has brought all that the stream has for it, and that has been confirmed.
+
+        Raises:
+            NatsError: as for `Stream`.
+        """
+        info = await self._look()
+        if info is None or info.num_pending or not info.delivered:
+            return False
+        # What it says of confirmations does not count: it forgets them with messages that are removed.
+        return info.delivered.consumer_seq <= self._count and not self._unconfirmed
 
     async def begin(self, first: int) -> None:
         """Makes it anew.
@@ -201,8 +217,9 @@ class Consumer:
         self._heard = asyncio.get_running_loop().time()
         # Who publishes chooses headers: only by the subject for the confirmation is a message told from what the server says.
         if raw.reply.startswith("$JS.ACK."):
-            parts = raw.reply.split(".")  # later servers put two words more in the middle, and one behind
-            sequence = int(parts[5 if len(parts) == 9 else 7])
+            sequence = number(raw.reply)
+            self._count += 1
+            self._unconfirmed.add(sequence)
             self._waiting.append((Message(sequence, raw.subject, raw.headers or {}, raw.data), raw.reply))
             self._left -= 1
             self._is_asked, self._is_long = self._left > 0, False
@@ -238,6 +255,13 @@ class Consumer:
         """
         with self._stream.sorted():
             await self._stream.connection.client.publish(reply, b"+ACK")
+        self._unconfirmed.discard(number(reply))
+
+
+def number(reply: str) -> int:
+    """The number of a message, by the subject that it is confirmed on."""
+    words = reply.split(".")  # later servers put two words more in the middle, and one behind
+    return int(words[5 if len(words) == 9 else 7])
 
 
 def moment(reply: str) -> int:
