@@ -1,33 +1,106 @@
-"""Up to where a stream is still the one that was delivered.
+"""Where to go on in a stream that may not be the one any more that was delivered.
 
-The one rule: a number is not a message. A server that loses its power may lose its last ones and give their numbers to others. So
-the time at which the server got a message tells, too, whether it is the one that was written.
+The one rule: a number is not a message, and clocks step. A server that loses its power may lose its last messages and give their
+numbers to others, and its clock may be behind then. So a message is the one that was written if it has its number and its exact
+time. Which of two is earlier tells nothing.
 """
 
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from ..core.text import counted
+from ..nats.consumer import Consumer
+from ..nats.errors import NatsError
 from ..nats.stream import State, Stream
-from .progress import Reached
+from .progress import Mark, Progress, Reached
+
+AROUND_SECONDS = 20.0
+"""How often it is asked how far a stream has come with messages of other subjects."""
 
 
-async def agreed(stream: Stream, state: State, reached: Reached) -> int:
-    """The number of the last message that the stream has of those that have been written.
+async def agreed(stream: Stream, state: State, reached: Reached, marks: Sequence[Mark] = ()) -> int:
+    """The number up to which the stream has the messages that have been written, as far as is known; all behind may be others.
 
-    If the last that was written is gone, or another one, it is the last that is not younger than that was.
+    Args:
+        stream: which.
+        state: what it has.
+        reached: the last message that has been written.
+        marks: some that have been written before it, the oldest first.
 
     Raises:
         NatsError: as for `Stream`.
     """
-    if not reached.time or reached.sequence < state.first:
+    if not reached.time:  # a version has noted it that did not know when the server had got it
         return min(reached.sequence, state.last)
-    if reached.sequence <= state.last:
-        found = await stream.stored(reached.sequence)
-        if found is None or found[0] != reached.sequence or found[1] == reached.time:
-            return reached.sequence
-    low, high = state.first, min(state.last + 1, reached.sequence)
-    while low < high:
-        middle = (low + high) // 2
-        found = await stream.stored(middle)
-        if found is None or found[1] > reached.time:
-            high = middle
+    is_other = False
+    for mark in (Mark(reached.sequence, reached.time), *reversed(marks)):
+        if mark.sequence < state.first:
+            break
+        if mark.sequence > state.last:
+            is_other = True
+            continue
+        found = await stream.stored(mark.sequence)
+        if found == mark:
+            return mark.sequence if is_other else reached.sequence
+        if found and found[0] == mark.sequence:
+            is_other = True
+        # Or else it was removed, and nobody can tell.
+    return min(reached.sequence, state.first - 1) if is_other else reached.sequence
+
+
+async def known(stream: Stream, state: State, progress: Progress, subject: str | None, warn: Callable[[str], object]) -> int:
+    """The number of the last message that need not be delivered again. Says what is not there any more, or is another.
+
+    Args:
+        stream: which.
+        state: what it has.
+        progress: how far it has come.
+        subject: of which messages; None: all.
+        warn: says what goes wrong.
+
+    Raises:
+        NatsError: as for `Stream`.
+    """
+    reached = progress.reached
+    taken = reached.sequence
+    if not reached.created:
+        return taken
+    if reached.created != state.created:
+        warn(f"{stream.shown} is another stream than before: it is delivered from its beginning")
+        return 0
+    same = await agreed(stream, state, reached, progress.marks)
+    if taken > state.last:
+        warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
+    if same < min(taken, state.last):
+        warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
+    progress.look(state.created, min(progress.looked, state.last if same == taken else same))
+    if same < taken:
+        return same
+    seen = max(taken, progress.looked)
+    if state.first > seen + 1:
+        count = counted(state.first - seen - 1, "message")
+        if subject is None:
+            warn(f"{count} of {stream.shown} had been removed before they could be delivered")
         else:
-            low = found[0] + 1
-    return min(low, high) - 1
+            warn(f"{count} of {stream.shown} had been removed before it was known whether they were of {subject}")
+    return taken
+
+
+async def look_around(stream: Stream, state: State, consumer: Consumer, progress: Progress) -> None:
+    """Notes up to where a stream has nothing for us that has not been written, though it gets other messages, for good.
+
+    That is as far as it had come a while ago: the server that has the consumer may be a little behind the others.
+
+    Args:
+        stream: which.
+        state: what it had when the consumer was made.
+        consumer: brings what is for us.
+        progress: where it is noted.
+    """
+    with contextlib.suppress(NatsError):  # who takes messages meets it too, if it matters
+        while True:
+            if await consumer.is_done():
+                progress.look(state.created, state.last)
+            await asyncio.sleep(AROUND_SECONDS)
+            state = await stream.state()

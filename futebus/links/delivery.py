@@ -26,8 +26,9 @@ from ..nats.consumer import Consumer, Taken, Unconfirmed, moment
 from ..nats.errors import Away, NatsError
 from ..nats.stream import State, Stream
 from ..nats.wanted import Unfit, Wanted
-from .agreement import agreed
+from .agreement import known, look_around
 from .progress import Progress
+from .sparing import Sparing
 from .taken import Lines, lines_of, offset
 from .target import Target
 
@@ -41,7 +42,7 @@ RETRY_SECONDS = (0.1, 2.0)
 """How soon, and later how seldom, it is tried again to reach the stream."""
 
 STABLE_SECONDS = 5.0
-"""How long it must have been reached so that it is tried again soon."""
+"""How long a connection must have lasted so that the next is made soon, if it has not brought anything."""
 
 LONG_SECONDS = 5.0
 """How often a line is tried again that is longer than the bus takes."""
@@ -87,6 +88,7 @@ class Delivery:
         self._consumer, self._progress, self._voice = consumer, progress, voice
         self._waits, self._takes_over = waits, takes_over
         self._target = Target(channel, voice, mode=mode, waits=waits)
+        self._sparing = Sparing(voice.warn)
         self._taken = 0
         """The number of the last message that has been taken from the stream."""
         self._reply = ""
@@ -144,21 +146,24 @@ class Delivery:
         self._loop = asyncio.get_running_loop()
         is_first, is_well = True, True
         pause, longest = RETRY_SECONDS
-        begin, said = math.inf, ""
+        said = ""
         while True:
-            connection = None
+            connection, first, begun = None, math.inf, math.inf
             await self._forget()
             try:
                 connection = await self._servers.connect()
-                consumer, created = await connection.while_open(self._reach(connection))
+                stream, state, consumer = await connection.while_open(self._reach(connection))
                 if is_first:
                     self._has_reached.set()
                     self._joined(ready)
                 elif not is_well:
                     self._voice.say(f"{self._address.shown} is there again")
-                is_first, is_well, begin, said = False, True, time.monotonic(), ""
-                await self._take_all(consumer, created)
+                is_first, is_well, said, begun = False, True, "", time.monotonic()
+                first = self._taken + 1
+                await self._take_all(stream, state, consumer)
             except NatsError as error:
+                if self._taken >= first or time.monotonic() - begun > STABLE_SECONDS:
+                    pause = RETRY_SECONDS[0]
                 if is_first and not (self._waits and isinstance(error, Away)):
                     raise
                 if isinstance(error, Taken):
@@ -166,9 +171,6 @@ class Delivery:
                 if isinstance(error, Unconfirmed) and not self._reply:
                     raise  # no message has ever come, so it could not be known before
                 is_well = False
-                if time.monotonic() - begin > STABLE_SECONDS:
-                    pause = RETRY_SECONDS[0]
-                begin = math.inf
                 if str(error) != said:
                     said = str(error)
                     self._voice.warn(f"{said}; waiting")
@@ -178,8 +180,8 @@ class Delivery:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, longest)
 
-    async def _reach(self, connection: Connection) -> tuple[Consumer, str]:
-        """Makes the consumer behind what has been written. Returns it, and when the stream was made."""
+    async def _reach(self, connection: Connection) -> tuple[Stream, State, Consumer]:
+        """Makes the consumer behind what has been written. Returns what it has found, and it."""
         stream = Stream(connection, self._address.stream)
         state = await self._wanted.have(stream)
         consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
@@ -190,7 +192,7 @@ class Delivery:
         except Taken:
             self._has_begun = has_begun
             raise
-        return consumer, state.created
+        return stream, state, consumer
 
     async def _forget(self) -> None:
         """Forgets what waits, for it comes again: the stream's consumer begins behind what has been written.
@@ -208,35 +210,22 @@ class Delivery:
         """The number of the first message that is wanted. Says what is not there any more."""
         if state.retention != "limits":
             raise Unfit(f"{stream.shown} forgets what somebody has read (its retention is {state.retention}): it must not")
-        created, taken = self._progress.reached.created, self._progress.reached.sequence
         if self._takes_over:
-            if not created and (taken := await consumer.confirmed()):
+            if not self._progress.reached.created and (taken := await consumer.confirmed()):
                 # Before it is removed: afterwards nobody else knows it.
-                created = state.created
                 self._has_begun = True
-                self._progress.note(created=created, sequence=taken)
+                self._progress.note(created=state.created, sequence=taken)
                 self._progress.flush()
             await consumer.remove()
             self._takes_over = False
-        if not created:
-            pass
-        elif created != state.created:
-            self._voice.warn(f"{stream.shown} is another stream than before: it is delivered from its beginning")
-            taken = 0
-        elif taken > state.last:
-            self._voice.warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
-            taken = await agreed(stream, state, self._progress.reached)
-        elif (same := await agreed(stream, state, self._progress.reached)) < taken:
-            self._voice.warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
-            taken = same
-        elif state.first > taken + 1:
-            count = counted(state.first - taken - 1, "message")
-            self._voice.warn(f"{count} of {stream.shown} had been removed before they could be delivered")
-        self._taken = taken
-        return taken + 1
+        self._taken = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
+        return self._taken + 1
 
-    async def _take_all(self, consumer: Consumer, created: str) -> None:
-        confirming = asyncio.ensure_future(self._confirm(consumer))
+    async def _take_all(self, stream: Stream, state: State, consumer: Consumer) -> None:
+        works = [self._confirm(consumer)]
+        if self._address.subject:
+            works.append(look_around(stream, state, consumer, self._progress))
+        tasks = [asyncio.ensure_future(work) for work in works]
         try:
             async for message, reply in consumer.messages():
                 self._reply = reply
@@ -245,9 +234,10 @@ class Delivery:
                 while self._size > WAITING_BYTES:  # noqa: ASYNC110 - a thread makes place
                     await asyncio.sleep(PAUSE_SECONDS)
                 self._taken = message.sequence
-                self._put(lines_of(created, message, reply))
+                self._put(lines_of(state.created, message, reply))
         finally:
-            confirming.cancel()
+            for task in tasks:
+                task.cancel()
 
     def _put(self, found: Lines) -> None:
         with self._changed:
@@ -293,6 +283,7 @@ class Delivery:
         while True:
             if (left := self._look_at - time.monotonic()) <= 0:
                 self._progress.flush()
+                self._sparing.tell()
                 self._target.look()
                 self._look_at = time.monotonic() + LOOK_SECONDS
                 continue
@@ -310,13 +301,15 @@ class Delivery:
         is_same = is_same and reached.moment in (0, moment(found.reply))
         if where is None:
             start = reached.position if is_same else 0
-        elif (known := self._progress.lines.get(found.source)) is not None:
-            start = offset(found.data, min(known - where.line, where.lines))
-            if where.line > known:
+        elif (following := self._progress.lines.get(found.source)) is not None:
+            start = offset(found.data, min(following - where.line, where.lines))
+            if where.line > following:
                 source = printable(f"{where.host}:{where.channel}")
-                self._voice.warn(f"{counted(where.line - known, 'line')} of {source}, from {known} on, are missing in the stream")
+                gone = counted(where.line - following, "line")
+                self._sparing.warn(found.subject, f"{gone} of {source}, from {following} on, are missing in the stream")
             elif start and not is_same:
-                self._voice.warn(f"{counted(min(known - where.line, where.lines), 'line')} of {printable(where.host)} came again")
+                again = counted(min(following - where.line, where.lines), "line")
+                self._sparing.warn(found.subject, f"{again} of {printable(where.host)} came again")
         if is_same and reached.intent:
             count = found.data.count(b"\n", start, start + reached.intent)
             self._voice.warn(
@@ -344,8 +337,9 @@ class Delivery:
         """Notes that these lines are written, and has them confirmed."""
         with self._writing:
             if found.where:
-                known = self._progress.lines.get(found.source, 0)
-                self._progress.note_lines(found.source, max(found.where.next, known))
+                following = max(found.where.next, self._progress.lines.get(found.source, 0))
+                self._progress.note_lines(found.source, following, found.share)
+            self._progress.mark(found.created, found.sequence, moment(found.reply))
             self._progress.note(
                 created=found.created,
                 sequence=found.sequence,

@@ -10,15 +10,20 @@ import hashlib
 import json
 import os
 import uuid
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
 from ..host.durable import sync
 from ..host.slots import MOST, Slots
 from ..nats.errors import NatsError
+from ..nats.marks import thinned
 
 SPOOLS = 200
-"""Of how many spools it is known how far their lines have come, if there is room for so many: the latest."""
+"""Of how many spools it is known how far their lines have come, if there is room for so many: the latest, see `_forget_one`."""
+
+MARKS = 128
+"""How many messages are remembered before the last one, at most. Each costs a question when a stream has lost messages."""
 
 
 def source_of(subject: str, spool: str) -> str:
@@ -28,6 +33,19 @@ def source_of(subject: str, spool: str) -> str:
     own subject alone.
     """
     return hashlib.sha256(f"{subject} {spool}".encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def share_of(subject: str) -> str:
+    """A short word for a subject: its spools share what room there is."""
+    return hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
+
+
+class Mark(NamedTuple):
+    """A message that has been written."""
+
+    sequence: int
+    time: int
+    """When the server got it, in nanoseconds."""
 
 
 class Reached(NamedTuple):
@@ -80,7 +98,7 @@ class Progress:
             raise
 
     def _begin(self, subjects: str) -> None:
-        file, lines_file, process = self._open("reached"), self._open("lines"), self._open("process")
+        file, lines_file, known_file, process = map(self._open, ("reached", "lines", "known", "process"))
         holder = ""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,7 +111,7 @@ class Progress:
         with contextlib.suppress(OSError):  # it is for people who ask: a full disk is no reason not to go on
             os.ftruncate(process, 0)
             os.pwrite(process, f"{os.getpid()}\n".encode(), 0)
-        self._slots, self._lines_slots = self._map(file), self._map(lines_file)
+        self._slots, self._lines_slots, self._known_slots = map(self._map, (file, lines_file, known_file))
         if self._slots.is_damaged or self._lines_slots.is_damaged:
             raise NatsError(f"{self.directory} is damaged: without it, nobody can tell what has been delivered")
         self.owner, self.reached = self._read()
@@ -103,10 +121,17 @@ class Progress:
                 f"{self.directory} is of {self.reached.subjects}, and not of {subjects}: lines would be left out, or come twice;"
                 " --consumer names another one, which begins with the first message"
             )
-        self.lines: dict[str, int] = json.loads(self._lines_slots.content or b"{}")
+        told = json.loads(self._lines_slots.content or b"{}")
+        # Versions before this one kept the numbers alone: nobody knows who shares a subject. So each has one of his own.
+        shares = {source: known if isinstance(known, list) else (known, source) for source, known in told.items()}
+        self.lines: dict[str, int] = {source: line for source, (line, _) in shares.items()}
         """Of spools, see `source_of`: the number of the next line."""
-        if self.reached.spool:
-            self.lines[self.reached.spool] = max(self.reached.line, self.lines.get(self.reached.spool, 0))
+        self._shares: dict[str, str] = {source: share for source, (_, share) in shares.items()}
+        if source := self.reached.spool:
+            self.lines[source] = max(self.reached.line, self.lines.get(source, 0))
+            self._shares.setdefault(source, source)
+        self._created, self._looked, marks = json.loads(self._known_slots.content or b'["", 0, []]')
+        self._marks = [Mark(*mark) for mark in marks]
         self.is_new = is_new = not self._slots.content
         """Whether nobody has used the directory before."""
         if self._lines_slots.content is None:
@@ -140,13 +165,60 @@ class Progress:
         self.reached = self.reached._replace(**changes)  # type: ignore[arg-type]
         self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
 
-    def note_lines(self, spool: str, following: int) -> None:
-        """Notes how far the lines of a spool have come."""
+    def note_lines(self, spool: str, following: int, share: str) -> None:
+        """Notes how far the lines of a spool have come.
+
+        Args:
+            spool: see `source_of`.
+            following: the number of the next line.
+            share: of its subject, see `share_of`.
+        """
         self.lines.pop(spool, None)
         self.lines[spool] = following
-        while len(self.lines) > SPOOLS or len(kept := json.dumps(self.lines).encode()) > MOST:
-            del self.lines[next(iter(self.lines))]
+        self._shares[spool] = share
+        while len(self.lines) > SPOOLS or len(kept := self._encoded_lines()) > MOST:
+            self._forget_one()
         self._lines_slots.keep(kept)
+
+    def _encoded_lines(self) -> bytes:
+        return json.dumps({source: (line, self._shares[source]) for source, line in self.lines.items()}).encode()
+
+    def _forget_one(self) -> None:
+        """Forgets the oldest spool of the subject that has the most: who invents spools pushes out his own."""
+        counts = Counter(self._shares.values())
+        most = max(counts.values())
+        source = next(source for source in self.lines if counts[self._shares[source]] == most)
+        del self.lines[source], self._shares[source]
+
+    def mark(self, created: str, sequence: int, time: int) -> None:
+        """Remembers a message that has been written. It is kept at the next `flush`."""
+        self._remember(created)
+        while self._marks and self._marks[-1].sequence >= sequence:  # they are not what they were any more
+            self._marks.pop()
+        self._marks.append(Mark(sequence, time))
+        if len(self._marks) > MARKS:
+            self._marks = list(thinned(self._marks))
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """Messages that have been written before the last one, the oldest first: see `thinned`."""
+        if self._created != self.reached.created:
+            return ()
+        return tuple(mark for mark in self._marks if mark.sequence < self.reached.sequence)
+
+    def look(self, created: str, sequence: int) -> None:
+        """Remembers that all up to a message that are to be written have been. It is kept at the next `flush`."""
+        self._remember(created)
+        self._looked = sequence
+
+    @property
+    def looked(self) -> int:
+        """Up to which message that is known, if nothing else is."""
+        return self._looked if self._created == self.reached.created else 0
+
+    def _remember(self, created: str) -> None:
+        if created != self._created:
+            self._created, self._looked, self._marks = created, 0, []
 
     def close(self) -> None:
         """Lets go of the directory."""
@@ -156,11 +228,16 @@ class Progress:
         """Removes the directory, if it is new: of who could not begin nothing is left."""
         if self.is_new:
             with contextlib.suppress(OSError):
-                for name in ("lines", "process", "reached"):  # who waits to get the lock sees that the one with it has gone
+                # Who waits to get the lock sees that the one with it has gone.
+                for name in ("lines", "known", "process", "reached"):
                     (self.directory / name).unlink()
                 self.directory.rmdir()
 
     def flush(self) -> None:
         """Has it on the disk."""
+        known = json.dumps([self._created, self._looked, self._marks]).encode()
+        if known != self._known_slots.content:
+            self._known_slots.keep(known)
+        self._known_slots.flush()
         self._lines_slots.flush()
         self._slots.flush()

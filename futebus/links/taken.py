@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ..core.lines import end, lines
 from ..nats import runs
 from ..nats.stream import Message
-from .progress import source_of
+from .progress import share_of, source_of
 
 
 class Lines(NamedTuple):
@@ -14,11 +14,17 @@ class Lines(NamedTuple):
     created: str
     """When the stream was made that they are of."""
     sequence: int
+    subject: str
     where: runs.Where | None
     source: str
     """Whose lines they are, by subject and spool, as `progress` knows it; "" if they have no numbers."""
     data: bytes
     reply: str
+
+    @property
+    def share(self) -> str:
+        """What `progress` knows the subject by."""
+        return share_of(self.subject)
 
 
 def lines_of(created: str, message: Message, reply: str) -> Lines:
@@ -30,7 +36,7 @@ def lines_of(created: str, message: Message, reply: str) -> Lines:
     if where is None:
         data = runs.outside(data)[1]
     source = source_of(message.subject, where.spool) if where else ""
-    return Lines(created, message.sequence, where, source, data, reply)
+    return Lines(created, message.sequence, message.subject, where, source, data, reply)
 
 
 def offset(data: bytes, count: int) -> int:

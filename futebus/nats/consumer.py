@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections import deque
 from collections.abc import AsyncIterator
+from typing import Any
 
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
@@ -35,6 +36,12 @@ HEARTBEAT_SECONDS = 5.0
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
+USUAL_PENDING = 1000
+"""How many messages may be under way unconfirmed if nobody says, unless the server, or the account there, allows less."""
+
+TOO_LONG = "Exceeds MaxBytes"
+"""What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
+
 
 class Taken(NatsError):
     """A consumer of that name is somebody else's."""
@@ -59,12 +66,20 @@ class Consumer:
         self._waiting: deque[tuple[Message, str]] = deque()
         self._changed = asyncio.Event()
         self._inbox = ""
-        self._left = 0
+        self._batch = BATCH
+        self._asked = self._left = 0
+        """How many messages the last request was for, and how many of them have not come."""
         self._is_asked = False
         """Whether the server has been asked for messages and may send more."""
+        self._is_long = False
+        """Whether the next message is too long for the bytes that are asked for at once."""
         self._heard = 0.0
         self._may_confirm = False
         """Whether it is known that the server lets us confirm messages."""
+        self._count = 0
+        """How many messages have come."""
+        self._unconfirmed: set[int] = set()
+        """Those that are not done with."""
 
     async def confirmed(self) -> int:
         """Up to which message the consumer of that name has been confirmed, whoever it belongs to; 0 if there is none.
@@ -97,6 +112,18 @@ class Consumer:
                 return None
         return info
 
+    async def is_done(self) -> bool:
+        """Whether it has brought all that the stream has for it, and that has been confirmed.
+
+        Raises:
+            NatsError: as for `Stream`.
+        """
+        info = await self._look()
+        if info is None or info.num_pending or not info.delivered:
+            return False
+        # What it says of confirmations does not count: it forgets them with messages that are removed.
+        return info.delivered.consumer_seq <= self._count and not self._unconfirmed
+
     async def begin(self, first: int, confirmed: str = "") -> None:
         """Makes it anew. When this returns, the server has given a message, or has said that there is none.
 
@@ -124,12 +151,14 @@ class Consumer:
             opt_start_seq=first if first > 1 else None,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_SECONDS,
-            max_ack_pending=4 * BATCH,
+            max_ack_pending=await self._most_pending(),
             filter_subject=self._subject,
         )
         client = self._stream.connection.client
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
             await self._stream.jetstream.add_consumer(self._stream.name, config)
+            made = await self._told(f"CONSUMER.INFO.{self._stream.name}.{self._name}")
+            self._batch = min(made["config"].get("max_batch") or BATCH, BATCH)
             self._inbox = client.new_inbox()
             await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
         await self._try()
@@ -157,6 +186,22 @@ class Consumer:
         if connection.denied:
             raise Unconfirmed(str(connection.lost()))
         self._may_confirm = True
+
+    async def _told(self, what: str) -> dict[str, Any]:
+        """What the server says, with all that nats-py leaves out."""
+        told: dict[str, Any] = await self._stream.jetstream._api_request(f"$JS.API.{what}", b"", timeout=PATIENCE)
+        return told
+
+    async def _most_pending(self) -> int | None:
+        """How many messages may be under way unconfirmed, if the stream allows less than is usual.
+
+        Streams of servers from 2.10 on have limits of their own, and the first of these servers do not heed them by themselves.
+        What the server or the account allows they do heed, if they are not asked for a number.
+        """
+        with self._stream.sorted():
+            limits = (await self._told(f"STREAM.INFO.{self._stream.name}"))["config"].get("consumer_limits") or {}
+        most = limits.get("max_ack_pending") or 0
+        return most if 0 < most < USUAL_PENDING else None
 
     async def messages(self) -> AsyncIterator[tuple[Message, str]]:
         """Its messages, each with the subject that it is confirmed on. More are asked for when these have been taken.
@@ -192,15 +237,15 @@ class Consumer:
             closed.cancel()
 
     async def _ask(self) -> None:
-        words = {
-            "max_bytes": max(BATCH_BYTES, 2 * self._stream.connection.max_payload),
-            "expires": int(EXPIRES_SECONDS * 1e9),
-            "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
-        }
-        await self._request(BATCH, words)
+        words = {"expires": int(EXPIRES_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
+        if self._is_long:
+            # A server may have messages that are longer than it takes now, or than another one takes that we are connected to.
+            await self._request(1, words)
+        else:
+            await self._request(self._batch, words | {"max_bytes": max(BATCH_BYTES, 2 * self._stream.connection.max_payload)})
 
     async def _request(self, count: int, words: dict[str, int]) -> None:
-        self._left = count
+        self._asked = self._left = count
         self._is_asked = True
         with self._stream.sorted():
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self._name}"
@@ -211,11 +256,12 @@ class Consumer:
         self._heard = asyncio.get_running_loop().time()
         # Who publishes chooses headers: only by the subject for the confirmation is a message told from what the server says.
         if raw.reply.startswith("$JS.ACK."):
-            parts = raw.reply.split(".")  # later servers put two words more in the middle, and one behind
-            sequence = int(parts[5 if len(parts) == 9 else 7])
+            sequence = number(raw.reply)
+            self._count += 1
+            self._unconfirmed.add(sequence)
             self._waiting.append((Message(sequence, raw.subject, raw.headers or {}, raw.data), raw.reply))
             self._left -= 1
-            self._is_asked = self._left > 0
+            self._is_asked, self._is_long = self._left > 0, False
         else:
             told = raw.headers or {}
             status, words = told.get("Status"), told.get("Description", "")
@@ -223,10 +269,19 @@ class Consumer:
                 return
             # What was asked for has come to its end, or its consumer has: asked again, the latter is not answered.
             self._is_asked = False
-            if status not in ("404", "408") and "MaxBytes" not in words:
-                self._stream.connection.why = f"its consumer {self._name} has gone"
-                self._stream.connection.is_closed.set()
+            if TOO_LONG in words and self._left < self._asked:
+                pass  # the next one is too long for what was left of the bytes
+            elif TOO_LONG in words and not self._is_long:
+                self._is_long = True
+            elif TOO_LONG in words:
+                self._fail(f"it does not hand out the next message of {self._stream.name}, however long that may be: {words}")
+            elif status not in ("404", "408"):
+                self._fail(f"its consumer {self._name} has gone")
         self._changed.set()
+
+    def _fail(self, why: str) -> None:
+        self._stream.connection.why = why
+        self._stream.connection.is_closed.set()
 
     async def confirm(self, reply: str) -> None:
         """Says that a message is done with.
@@ -239,6 +294,13 @@ class Consumer:
         """
         with self._stream.sorted():
             await self._stream.connection.client.publish(reply, b"+ACK")
+        self._unconfirmed.discard(number(reply))
+
+
+def number(reply: str) -> int:
+    """The number of a message, by the subject that it is confirmed on."""
+    words = reply.split(".")  # later servers put two words more in the middle, and one behind
+    return int(words[5 if len(words) == 9 else 7])
 
 
 def moment(reply: str) -> int:

@@ -1,27 +1,97 @@
 """What a delivery keeps."""
 
 import fcntl
+import itertools
 import json
 import re
 from pathlib import Path
 
 import pytest
 
-from futebus.host.slots import look
-from futebus.links.progress import Progress, Reached
+from futebus.host.slots import Slots, look
+from futebus.links.progress import MARKS, SPOOLS, Mark, Progress, Reached, share_of, source_of
 from futebus.nats.errors import NatsError
 
 
 def test_long_names_of_spools_push_out_the_oldest(place: Path) -> None:
     progress = Progress(place / "state")
     for number in range(300):
-        progress.note_lines(f"x{number:063}", 2**63 - 1)
+        progress.note_lines(f"x{number:063}", 2**63 - 1, "a")
     names = [f"x{number:063}" for number in range(300)]
     kept = list(progress.lines)
     assert kept == names[-len(kept) :]
     assert len(kept) > 100
     with (place / "state" / "lines").open("rb") as file:
-        assert json.loads(look(file.fileno()) or b"") == progress.lines
+        assert json.loads(look(file.fileno()) or b"") == {name: [2**63 - 1, "a"] for name in kept}
+
+
+def test_who_invents_spools_pushes_out_his_own(place: Path) -> None:
+    """Each subject has a fair share of what is known."""
+    progress = Progress(place / "state")
+    shares = {f"lines.{number}": [source_of(f"lines.{number}", f"{spool}") for spool in range(3)] for number in range(20)}
+    for subject, sources in shares.items():
+        for source in sources:
+            progress.note_lines(source, 7, share_of(subject))
+    invented = [source_of("lines.mine", f"invented{number}") for number in range(3 * SPOOLS)]
+    for source in invented:
+        progress.note_lines(source, 1, share_of("lines.mine"))
+    assert [source for source in progress.lines if source in invented] == invented[-(SPOOLS - 60) :]
+    assert all(progress.lines[source] == 7 for sources in shares.values() for source in sources)
+    for number in range(20, SPOOLS + 20):  # honest ones, too many: each has one in the end, and the latest stay
+        progress.note_lines(source_of(f"lines.{number}", "0"), 7, share_of(f"lines.{number}"))
+    assert list(progress.lines) == [source_of(f"lines.{number}", "0") for number in range(20, SPOOLS + 20)]
+    kept = dict(progress.lines)
+    progress.close()
+    assert Progress(place / "state").lines == kept
+
+
+def test_what_versions_before_have_kept_is_read(place: Path) -> None:
+    """They knew the numbers of lines alone, and no messages but the last."""
+    progress = Progress(place / "state")
+    progress.note(created="then", sequence=7, time=77)
+    progress.close()
+    old = {source_of("lines", f"{number}"): number for number in range(SPOOLS)}
+    with (place / "state" / "lines").open("r+b") as file:
+        slots = Slots(file.fileno())
+        slots.keep(json.dumps(old).encode())
+        slots.close()
+    (place / "state" / "known").unlink()
+    progress = Progress(place / "state")
+    assert (progress.lines, progress.marks, progress.looked, progress.reached.time) == (old, (), 0, 77)
+    for number in range(50):
+        progress.note_lines(source_of("lines.mine", f"invented{number}"), 1, share_of("lines.mine"))
+    assert sum(progress.lines.get(source) == number for source, number in old.items()) == SPOOLS - 1
+    progress.close()
+
+
+def test_messages_are_remembered_and_the_older_the_fewer(place: Path) -> None:
+    progress = Progress(place / "state")
+    for sequence in range(1, 10_001):
+        progress.mark("then", sequence, 10 * sequence)
+        progress.note(created="then", sequence=sequence, time=10 * sequence)
+        assert len(progress.marks) <= MARKS
+    progress.look("then", 12_000)
+    progress.flush()
+    marks = progress.marks
+    assert all(time == 10 * sequence for sequence, time in marks)
+    numbers = [0, *(mark.sequence for mark in marks), 10_000]
+    assert all(10_000 - one <= 2 * (10_000 - other) + 2 * MARKS for one, other in itertools.pairwise(numbers[1:]))
+    progress.close()
+    progress = Progress(place / "state")
+    assert (progress.marks, progress.looked) == (marks, 12_000)
+    for sequence in (9_000, 9_001):  # the stream had lost the others
+        progress.mark("then", sequence, 1)
+        progress.note(sequence=sequence, time=1)
+    assert progress.marks == (*(mark for mark in marks if mark.sequence < 9_000), Mark(9_000, 1))
+    progress.note(created="now", current=1)
+    assert (progress.marks, progress.looked) == ((), 0)
+    progress.mark("now", 1, 1)
+    progress.note(created="now", sequence=1, time=1)
+    progress.mark("now", 2, 2)
+    assert not progress.marks
+    progress.note(sequence=2, time=2)
+    assert progress.marks == (Mark(1, 1),)
+    progress.close()
 
 
 def test_of_which_subjects_it_is(place: Path) -> None:
@@ -68,4 +138,4 @@ def test_who_has_waited_for_one_that_is_discarded_begins_with_none(place: Path, 
     again = Progress(directory)
     again.discard()  # it is not its own
     again.close()
-    assert sorted(path.name for path in directory.iterdir()) == ["lines", "process", "reached"]
+    assert sorted(path.name for path in directory.iterdir()) == ["known", "lines", "process", "reached"]

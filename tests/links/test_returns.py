@@ -1,19 +1,37 @@
 """Deliveries that come back: to a stream that another has had, or that is not what it was."""
 
+import asyncio
+import contextlib
 import shutil
 from pathlib import Path
 
 import pytest
 
+from futebus.links.agreement import known, look_around
+from futebus.links.progress import SPOOLS, Progress
+from futebus.links.sparing import FEW
+from futebus.nats import runs
+from futebus.nats.consumer import Consumer, moment
+from futebus.nats.runs import Where
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Server
 from ..helpers.published import ask, proxied
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 from .links import Linking
 from .test_delivery import deliver, fill, publish, wait_for
+
+
+def say(url: str, data: bytes) -> None:
+    """Adds a line of an outsider, which has no number."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        await stream.jetstream.publish("lines", data)
+
+    ask(url, work)
 
 
 def test_take_overs_go_on_where_the_other_had_come_to(
@@ -123,4 +141,129 @@ def test_a_stream_that_has_lost_its_end_and_has_grown_again(
     link = deliver(linking, bus / "U_x", url, place)
     wait_for(master, data)
     link.wait_for("has others than were delivered from message 3 on")
+    link.end()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_the_clock_of_a_stream_that_has_lost_its_end_has_stepped(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, hours: int
+) -> None:
+    """Those that were lost seem older than all that the stream has, or younger than what it got since."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    for name in (b"one\n", b"two\n"):
+        say(keeping.url, name)
+    with keeping.losing():
+        for name in (b"three\n", b"four\n", b"five\n"):
+            say(keeping.url, name)
+        link = deliver(linking, bus / "U_x", url, place)
+        wait_for(master, b"one\ntwo\nthree\nfour\nfive\n")
+        link.end()
+    [state] = (place / "state").iterdir()
+    progress = Progress(state)
+    step = hours * 3600 * 10**9
+    for sequence, time in (*progress.marks[2:], (progress.reached.sequence, progress.reached.time)):
+        progress.mark(progress.reached.created, sequence, time + step)
+    progress.note(time=progress.reached.time + step)
+    progress.flush()
+    progress.close()
+    for name in (b"six\n", b"seven\n", b"eight\n", b"nine\n"):
+        say(keeping.url, name)
+    link = deliver(linking, bus / "U_x", url, place)
+    link.wait_for("has others than were delivered from message 3 on")
+    wait_for(master, b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n")
+    link.end()
+
+
+async def quiet(stream: Stream) -> None:
+    """Makes a stream that keeps 100 messages, with one of `lines.mine`."""
+    await stream.make(["lines.>"], max_msgs=100)
+    await stream.jetstream.publish("lines.mine", b"mine\n")
+
+
+async def others(stream: Stream) -> None:
+    """Adds 1,000 messages of another subject."""
+    for _ in range(1000):
+        await stream.jetstream.publish("lines.others", b"x\n")
+
+
+def test_messages_of_other_subjects_that_were_removed_are_not_said_to_be_lost(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    master = collect(bus / ".U_x")
+    ask(keeping.url, quiet)
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines.mine", place)
+    wait_for(master, b"mine\n")
+    link.end()
+    ask(keeping.url, others)  # nobody can tell any more what these were
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines.mine", place)
+    link.wait_for("had been removed before it was known whether they were of lines.mine")
+    assert "900 messages of nats://" in link.words
+    assert "could be delivered" not in link.words
+    link.end()
+    # Now it is known that there is nothing else, up to the last one.
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines.mine", place)
+    ask(keeping.url, lambda stream: stream.jetstream.publish("lines.mine", b"more\n"))
+    wait_for(master, b"mine\nmore\n")
+    assert "removed" not in link.words
+    link.end()
+
+
+def test_how_far_a_stream_has_come_with_others_is_known(keeping: Server, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a delivery runs, too, if all that is for it has been written."""
+    monkeypatch.setattr("futebus.links.agreement.AROUND_SECONDS", 0.01)
+    progress = Progress(place / "state", "lines.mine")
+    said: list[str] = []
+
+    async def work(stream: Stream) -> None:
+        await quiet(stream)
+        state = await stream.state()
+        consumer = Consumer(stream, "reader", "me", "lines.mine")
+        await consumer.begin(await known(stream, state, progress, "lines.mine", said.append) + 1)
+        looking = asyncio.ensure_future(look_around(stream, state, consumer, progress))
+        async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+            message, reply = await anext(messages)
+            progress.note(created=state.created, sequence=message.sequence, time=moment(reply))
+            await others(stream)
+            assert not progress.looked  # it is not confirmed, though its server has forgotten it
+            await consumer.confirm(reply)
+            async with asyncio.timeout(DEADLINE):
+                while progress.looked < 1001:  # noqa: ASYNC110 - a server tells it
+                    await asyncio.sleep(0.01)
+        looking.cancel()
+        assert await known(stream, await stream.state(), progress, "lines.mine", said.append) == 1
+
+    ask(keeping.url, work)
+    progress.close()
+    assert said == []
+
+
+def test_one_who_floods_a_stream_with_invented_spools_has_nothing_left_out_or_forgotten(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Nor does he fill the log."""
+    reader = collect(bus / "B_x")
+    flood = b""
+
+    async def work(stream: Stream) -> None:
+        nonlocal flood
+        await stream.make(["lines.>"])
+        await publish(stream, b"one\n", 0, subject="lines.a")
+        for number in range(2 * SPOOLS):
+            where = Where(f"{number:032}", 0, 1, 1, "host", "U_x")
+            flood += b"%d\n" % number
+            await stream.jetstream.publish("lines.mine", b"%d\n" % number, headers=runs.headers(where))
+        for number in range(100):
+            where = Where("0" * 32, 10 * number + 10, 1, 1, "liar", "U_x")
+            flood += b"x\n"
+            await stream.jetstream.publish("lines.mine", b"x\n", headers=runs.headers(where))
+        await publish(stream, b"one\ntwo\n", 0, subject="lines.a")  # the stream had lost it
+        await publish(stream, b"four\n", 3, subject="lines.a")
+
+    ask(keeping.url, work)
+    link = deliver(linking, bus / "B_x", f"{keeping.url}/LINES/lines.>", place)
+    wait_for(reader, b"one\n" + flood + b"two\nfour\n")
+    link.wait_for("1 line of host came again")
+    link.wait_for("1 line of host:U_x, from 2 on, are missing in the stream")
+    assert link.words.count("of liar:U_x, from") == FEW
     link.end()

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from futebus.nats.errors import Away
 from futebus.nats.fetching import Pull
 from futebus.nats.stream import Message, Stream
 
-from ..helpers.nats import Server
+from ..helpers.nats import Server, Serving
 from ..helpers.published import ask, say_raw
 
 
@@ -27,6 +29,92 @@ async def take(stream: Stream, count: int) -> list[Message]:
             if len(found) == count:
                 break
     return found
+
+
+def test_a_message_longer_than_its_server_takes_now_comes(serving: Serving) -> None:
+    """It was stored when the server took more. Those behind it come too."""
+    server = serving("max_payload: 32M", jetstream=True)
+    payloads = [b"x" * 10, *[letter * (20 << 20) for letter in (b"y", b"z")], b"last"]
+
+    async def fill(stream: Stream) -> None:
+        await stream.make(["lines"])
+        for payload in payloads:
+            await stream.jetstream.publish("lines", payload)
+
+    ask(server.url, fill)
+    server.kill()
+    server.configure("32M", "1M")
+    server.begin()
+
+    async def work(stream: Stream) -> list[Message]:
+        return await asyncio.wait_for(take(stream, 4), 10)
+
+    assert [message.data for message in ask(server.url, work)] == payloads
+
+
+def test_a_message_that_is_not_handed_out_at_all_is_said(keeping: Server) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        consumer = Consumer(stream, "reader", "me", None)
+        await consumer.begin(1)
+        words = b"NATS/1.0 409 Message Size Exceeds MaxBytes\r\n\r\n"
+
+        async def read() -> None:
+            async for _ in consumer.messages():
+                pass
+
+        async def refuse() -> None:
+            while True:
+                await asyncio.to_thread(say_raw, keeping, consumer._inbox, words, b"")
+
+        refusing = asyncio.ensure_future(refuse())
+        try:
+            with pytest.raises(Away, match="does not hand out the next message of LINES, however long that may be"):
+                await asyncio.wait_for(read(), 10)
+        finally:
+            refusing.cancel()
+
+    ask(keeping.url, work)
+
+
+def test_what_a_server_allows_is_heeded(keeping: Server) -> None:
+    keeping.kill()
+    keeping.configure("jetstream {", "jetstream { limits { max_ack_pending: 20, max_request_batch: 7 }, ")
+    keeping.begin()
+
+    async def work(stream: Stream) -> list[Message]:
+        await stream.make(["lines"])
+        for number in range(50):
+            await stream.jetstream.publish("lines", b"%d" % number)
+        return await asyncio.wait_for(take(stream, 50), 10)
+
+    assert [message.data for message in ask(keeping.url, work)] == [b"%d" % number for number in range(50)]
+
+
+@pytest.mark.parametrize(("allowed", "asked"), [(7, 7), (5000, None), (-1, None), (None, None)])
+def test_what_a_stream_allows_is_heeded(
+    keeping: Server, monkeypatch: pytest.MonkeyPatch, allowed: int | None, asked: int | None
+) -> None:
+    """Of servers from 2.10 on: they would refuse the consumer. Others are told nothing of it."""
+    wanted: list[dict[str, Any]] = []
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        request = stream.jetstream._api_request
+
+        async def limited(subject: str, words: bytes = b"", **how: Any) -> dict[str, Any]:
+            told: dict[str, Any] = await request(subject, words, **how)
+            if ".STREAM.INFO." in subject and allowed:
+                told["config"]["consumer_limits"] = {"inactive_threshold": 10**9, "max_ack_pending": allowed}
+            if ".CREATE." in subject:
+                wanted.append(json.loads(words)["config"])
+            return told
+
+        monkeypatch.setattr(stream.jetstream, "_api_request", limited)
+        await Consumer(stream, "reader", "me", None).begin(1)
+
+    ask(keeping.url, work)
+    assert [(config.get("max_ack_pending"), config.get("inactive_threshold") or 0) for config in wanted] == [(asked, 0)]
 
 
 def test_that_all_has_come_ends_nothing(keeping: Server) -> None:
