@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -89,11 +90,11 @@ class Publisher:
             return f"{counted(self.left, 'line')} ({size(self._spool.size_from(self._note.note.next))})"
         return counted(self.left, "line")
 
-    async def run(self, *, ends_if_refused: bool) -> None:
+    async def run(self, ends_if_refused: Callable[[], bool]) -> None:
         """Publishes, until it is finishing and all is published, or the stream is away.
 
         Args:
-            ends_if_refused: whether what will not pass by itself ends it, before the stream has been reached.
+            ends_if_refused: tells whether what will not pass by itself ends it, before the stream has been reached.
 
         Raises:
             NatsError: that.
@@ -119,7 +120,7 @@ class Publisher:
                 if pause == longest:  # else it is there in a moment
                     trouble = str(error)
             except NatsError as error:
-                if ends_if_refused and not self._has_told and not isinstance(error, Away):
+                if not self._has_told and not isinstance(error, Away) and ends_if_refused():
                     raise
                 trouble = str(error)
                 self.foreign = trouble * isinstance(error, Foreign)
@@ -305,8 +306,8 @@ DONE, FAILED, REFUSED = 0, 1, 4
 FINISH = b"F"
 """Tells it to publish what there is, and to end."""
 
-JOINED, AWAY = b"J", b"A"
-"""What it tells: that the stream was reached; that it is away, and waited for."""
+ASKS, JOINED, AWAY = b"?", b"J", b"A"
+"""What it tells: that it asks the stream; that this was reached; that it is away, and waited for."""
 
 _LATER = "they go there when it is started again"
 
@@ -314,17 +315,17 @@ LOCK_SECONDS = 0.05
 """How often it is tried whether the publisher before has gone."""
 
 
-def publish(path: Path, target: Target, control: int, told: int, say: Say, complain: Say, *, is_first: bool) -> int:
+def publish(path: Path, target: Target, control: int, told: int, say: Say, complain: Say) -> int:
     """Is the publisher, in its process.
 
     Args:
         path: the spool.
         target: where to publish it.
         control: a pipe from the holder: `FINISH` comes through it, and its end is the holder's.
-        told: a pipe to the holder, that gets a byte when the stream was reached, or was not to be.
+        told: a pipe to the holder, that gets a byte when the stream is asked, and one when it was reached, or was not to be.
+            While the holder reads it, who is refused ends. -1: nobody wants to know.
         say: is told what somebody should know.
         complain: the same, of errors.
-        is_first: whether it ends if it is refused.
 
     Returns:
         How it has ended, as above.
@@ -333,10 +334,18 @@ def publish(path: Path, target: Target, control: int, told: int, say: Say, compl
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text("futebus-publish")  # for who looks at processes
-    return asyncio.run(_live(path, target, control, told, say, complain, is_first=is_first))
+    return asyncio.run(_live(path, target, control, told, say, complain))
 
 
-async def _live(path: Path, target: Target, control: int, told: int, say: Say, complain: Say, *, is_first: bool) -> int:
+def _has_reader(pipe: int) -> bool:
+    """Whether somebody still reads a pipe that one writes; nobody reads -1."""
+    poller = select.poll()
+    if pipe >= 0:
+        poller.register(pipe, 0)  # POLLERR comes unasked
+    return pipe >= 0 and not poller.poll(0)
+
+
+async def _live(path: Path, target: Target, control: int, told: int, say: Say, complain: Say) -> int:
     loop = asyncio.get_running_loop()
     words: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -347,9 +356,9 @@ async def _live(path: Path, target: Target, control: int, told: int, say: Say, c
     loop.add_reader(control, listen)
     word = asyncio.ensure_future(words.get())
 
-    def joined(is_there: bool) -> None:
+    def tell(word: bytes) -> None:
         with contextlib.suppress(OSError):  # nobody waits for it any more
-            os.write(told, JOINED if is_there else AWAY)
+            os.write(told, word)
 
     while True:
         try:
@@ -360,8 +369,9 @@ async def _live(path: Path, target: Target, control: int, told: int, say: Say, c
             if word.done():
                 return DONE
     with note:
-        publisher = Publisher(path, target, note, say, complain, joined)
-        work = asyncio.ensure_future(publisher.run(ends_if_refused=is_first))
+        publisher = Publisher(path, target, note, say, complain, lambda is_there: tell(JOINED if is_there else AWAY))
+        tell(ASKS)
+        work = asyncio.ensure_future(publisher.run(lambda: _has_reader(told)))
         await asyncio.wait([work, word], return_when=asyncio.FIRST_COMPLETED)
         try:
             if not work.done() and word.result() == FINISH:
