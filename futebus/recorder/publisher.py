@@ -71,6 +71,8 @@ class Publisher:
         self._troubles = Troubles()
         self._began = 0.0
         """When the stream was reached."""
+        self._waiting = ""
+        """What was to be published then, for people."""
         self._flushed = time.monotonic()
         self._damage: set[tuple[int, int]] = set()
         self.foreign = ""
@@ -107,11 +109,14 @@ class Publisher:
             try:
                 connection = await self._servers.connect()
                 stream = Stream(connection, self._target.address.stream)
+                stream.room.expect(self._subject, runs.headers(runs.longest(self._spool.id, self._host, self._channel)))
                 state = await self._target.wanted.have(stream)
+                stream.room.check(stream.shown)
                 at, behind = await self._where(stream, state)
                 self._began = time.monotonic()
                 self._tell_holder(is_there=True)
-                limit = stream.limit
+                self._waiting = self._lag()
+                limit = f"the {stream.max_payload} that {stream.limit}"
                 await self._publish(stream, at, behind)
                 return
             except Overtaken:
@@ -158,7 +163,7 @@ class Publisher:
         """Is called when the stream has taken what it was given, or nothing is left: to be connected to it says nothing."""
         self._note.keep(trouble="")
         if self._troubles.end():
-            self._say(f"{self._target.address.shown} is there again; {self._lag()} to be published")
+            self._say(f"{self._target.address.shown} is there again; {self._waiting} to be published")
 
     def _tell_holder(self, *, is_there: bool) -> None:
         if not self._has_told:
