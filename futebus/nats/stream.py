@@ -57,6 +57,10 @@ NO_STREAM = 10059
 _IN_USE = 10058
 """The error of a stream that is there already, and is another."""
 
+_NEVER = (10052, 10074)
+"""The errors of what no server does, though they say that it has failed (500): a stream that cannot be, and one on more servers
+than there can be."""
+
 
 class NoStream(NatsError):
     """A stream is not there, and nobody may be asked to make it."""
@@ -336,7 +340,7 @@ class Stream:
             words = error.description or f"error {error.code}"
             if error.err_code == NO_STREAM:
                 raise NoStream(f"{self.shown}: there is no such stream") from None
-            if error.code in (500, 503, 408, 409):
+            if error.code in (500, 503, 408, 409) and error.err_code not in _NEVER:
                 raise Away(f"{self.shown}: {words}") from None
             raise Refused(f"{before or self.shown}: {words}") from None
         except (nats.errors.Error, OSError) as error:

@@ -249,6 +249,15 @@ def test_headers_may_leave_no_room(keeping: Server, serving: Serving, name: str)
     ask(server.url, work)
 
 
+@pytest.mark.parametrize(("limits", "said"), [({"max_age": 0.001}, "max age needs to be"), ({"num_replicas": 3}, "replicas > 1")])
+def test_a_stream_that_can_never_be_is_refused(keeping: Server, limits: dict[str, Any], said: str) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"], **limits)
+
+    with pytest.raises(Refused, match=f"LINES cannot be made: {said}"):
+        ask(keeping.url, work)
+
+
 def test_who_has_no_stream(serving: Serving) -> None:
     server = serving()
 

@@ -57,3 +57,23 @@ def test_a_stream_without_room_for_a_line_is_of_no_use(bus: Mount, keeping: Serv
     done = run(*RECORD, "--to", f"{keeping.url}/LINES/lines", bus / "U_x", place / "spool")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "LINES: the stream's max_msg_size leaves no room for a line, since headers may have" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--stream-max-bytes", "10", "from 4K on, so that a message has room, and not 10; without it, all is kept"),
+        ("--stream-max-bytes", "0", "from 4K on, so that a message has room, and not 0; without it, all is kept"),
+        ("--stream-max-age", "0.001", "from 0.1s on, and not 0.001; without it, all is kept"),
+        ("--stream-max-age", "0", "from 0.1s on, and not 0; without it, all is kept"),
+    ],
+)
+def test_a_stream_that_would_be_of_no_use_is_not_made(place: Path, option: str, value: str, said: str) -> None:
+    done = run(*RECORD, "--to", "nats://127.0.0.1:1/LINES/lines", option, value, place / "U_x", place / "spool")
+    assert (done.returncode, done.stderr) == (2, f"futebus-record: argument {option}: {said} (see futebus-record --help)\n")
+
+
+def test_more_servers_than_there_are_can_never_have_it(bus: Mount, keeping: Server, place: Path) -> None:
+    done = run(*RECORD, "--to", f"{keeping.url}/LINES/lines", "--stream-replicas", "3", bus / "U_x", place / "spool")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "LINES cannot be made: replicas > 1 not supported in non-clustered mode" in done.stderr
