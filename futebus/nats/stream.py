@@ -120,6 +120,8 @@ class State(NamedTuple):
     """Whether it takes messages from other streams, too, or alone: then it may have subjects that it does not listen to."""
     removed: int = 0
     """How many messages between the first and the last it has no more."""
+    names_seconds: float = 120.0
+    """How long it knows the names of messages (`duplicate_window`)."""
 
 
 class Stream:
@@ -380,6 +382,7 @@ def _state(info: StreamInfo) -> State:
         config.max_bytes or -1,
         bool(config.mirror or config.sources),
         state.num_deleted or 0,
+        config.duplicate_window or 0.0,
     )
 
 

@@ -1,14 +1,11 @@
 """The process of a recorder that publishes what its spool has in a stream: each line once, whatever dies.
 
 The one rule: one message at a time, behind one that is known. Whenever there is a doubt, after a start or anything that went
-wrong, the stream is asked for its last message of the subject, which says how far it has come. publishing.py starts it.
+wrong, the stream is asked for its last message of the subject, which says how far it has come. process.py runs it.
 """
 
 import asyncio
 import contextlib
-import logging
-import os
-import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +17,7 @@ from ..nats import runs
 from ..nats.connection import Connection, Servers
 from ..nats.errors import Away, NatsError
 from ..nats.stream import Overtaken, State, Stream, UnderWay
+from ..nats.wanted import doubt
 from ..spool import LinesDamaged, Spool, SpoolError
 from .channel import Say
 from .ours import Foreign, Ours, owner
@@ -40,9 +38,6 @@ LOOK_SECONDS = (0.005, 0.05)
 
 FLUSH_SECONDS = 5.0
 """How often the note is brought to the disk."""
-
-FINISH_SECONDS = 1.5
-"""How long, at the end, what is in the spool is published."""
 
 
 class Publisher:
@@ -73,6 +68,8 @@ class Publisher:
         """When the stream was reached."""
         self._waiting = ""
         """What was to be published then, for people."""
+        self._doubt = ""
+        """Why lines may be there twice, as it was said last."""
         self._flushed = time.monotonic()
         self._damage: set[tuple[int, int]] = set()
         self.foreign = ""
@@ -112,6 +109,7 @@ class Publisher:
                 stream.room.expect(self._subject, runs.headers(runs.longest(self._spool.id, self._host, self._channel)))
                 state = await self._target.wanted.have(stream)
                 stream.room.check(stream.shown)
+                self._say_doubt(doubt(stream.shown, state))
                 at, behind = await self._where(stream, state)
                 self._began = time.monotonic()
                 self._tell_holder(is_there=True)
@@ -164,6 +162,11 @@ class Publisher:
         self._note.keep(trouble="")
         if self._troubles.end():
             self._say(f"{self._target.address.shown} is there again; {self._waiting} to be published")
+
+    def _say_doubt(self, doubt: str) -> None:
+        if doubt and doubt != self._doubt:
+            self._complain(doubt)
+        self._doubt = doubt
 
     def _tell_holder(self, *, is_there: bool) -> None:
         if not self._has_told:
@@ -301,97 +304,3 @@ class Publisher:
 
     def _named(self, run: Outgoing) -> runs.Where:
         return runs.Where(self._spool.id, run.line, run.lines, run.time, self._host, self._channel)
-
-
-# ---------------------------------------------------------------------------------------------- the process
-
-DONE, FAILED, REFUSED = 0, 1, 4
-"""How it ends: as it was told; by an error that may pass; by one that will not, before the stream was reached."""
-
-FINISH = b"F"
-"""Tells it to publish what there is, and to end."""
-
-ASKS, JOINED, AWAY = b"?", b"J", b"A"
-"""What it tells: that it asks the stream; that this was reached; that it is away, and waited for."""
-
-_LATER = "they go there when it is started again"
-
-LOCK_SECONDS = 0.05
-"""How often it is tried whether the publisher before has gone."""
-
-
-def publish(path: Path, target: Target, control: int, told: int, say: Say, complain: Say) -> int:
-    """Is the publisher, in its process.
-
-    Args:
-        path: the spool.
-        target: where to publish it.
-        control: a pipe from the holder: `FINISH` comes through it, and its end is the holder's.
-        told: a pipe to the holder, that gets a byte when the stream is asked, and one when it was reached, or was not to be.
-            While the holder reads it, who is refused ends. -1: nobody wants to know.
-        say: is told what somebody should know.
-        complain: the same, of errors.
-
-    Returns:
-        How it has ended, as above.
-    """
-    logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it says of errors, it tells us too
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text("futebus-publish")  # for who looks at processes
-    return asyncio.run(_live(path, target, control, told, say, complain))
-
-
-def _has_reader(pipe: int) -> bool:
-    """Whether somebody still reads a pipe that one writes; nobody reads -1."""
-    poller = select.poll()
-    if pipe >= 0:
-        poller.register(pipe, 0)  # POLLERR comes unasked
-    return pipe >= 0 and not poller.poll(0)
-
-
-async def _live(path: Path, target: Target, control: int, told: int, say: Say, complain: Say) -> int:
-    loop = asyncio.get_running_loop()
-    words: asyncio.Queue[bytes] = asyncio.Queue()
-
-    def listen() -> None:
-        words.put_nowait(os.read(control, 1))
-        loop.remove_reader(control)
-
-    loop.add_reader(control, listen)
-    word = asyncio.ensure_future(words.get())
-
-    def tell(word: bytes) -> None:
-        with contextlib.suppress(OSError):  # nobody waits for it any more
-            os.write(told, word)
-
-    while True:
-        try:
-            note = NoteKeeper(path, target.place, target.address.shown)
-            break
-        except BlockingIOError:  # the one before is about to notice that its holder has died
-            await asyncio.wait([word], timeout=LOCK_SECONDS)
-            if word.done():
-                return DONE
-    with note:
-        publisher = Publisher(path, target, note, say, complain, lambda is_there: tell(JOINED if is_there else AWAY))
-        tell(ASKS)
-        work = asyncio.ensure_future(publisher.run(lambda: _has_reader(told)))
-        await asyncio.wait([work, word], return_when=asyncio.FIRST_COMPLETED)
-        try:
-            if not work.done() and word.result() == FINISH:
-                publisher.is_finishing.set()
-                await asyncio.wait([work], timeout=FINISH_SECONDS)
-                if publisher.left:
-                    left = f"{counted(publisher.left, 'line')} of {path} {are(publisher.left)} not in {target.address.shown}"
-                    complain(f"{left}: {publisher.foreign}" if publisher.foreign else f"{left} yet; {_LATER}")
-            if work.done():
-                work.result()
-        except NatsError as error:
-            complain(str(error))
-            return REFUSED
-        finally:
-            work.cancel()
-            with contextlib.suppress(OSError, SpoolError):
-                note.flush()
-        return DONE

@@ -76,7 +76,7 @@ class Publishing:
                 return True
         finally:
             os.close(told)  # from now on it does not end because it is refused
-        from .publisher import REFUSED
+        from .process import REFUSED
 
         outcome = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         self._forget()
@@ -104,7 +104,7 @@ class Publishing:
         now = time.monotonic()
         self._brief_lives = self._brief_lives + 1 if now - self._started < LIVES_SECONDS else 0
         self._due = now + pause_after(self._brief_lives)
-        from .publisher import REFUSED
+        from .process import REFUSED
 
         if outcome != REFUSED:  # who was refused has said so
             self._say(f"the publisher {how(outcome)}, which loses nothing; the next one goes on")
@@ -147,7 +147,7 @@ class Publishing:
 
     def _be(self, listens: int, tells: int) -> None:
         """Is the publisher, in its process. Ends it."""
-        from .publisher import FAILED, publish
+        from .process import FAILED, publish
 
         outcome = FAILED
         try:
@@ -188,7 +188,7 @@ class Publishing:
             return
         if self.look() is not None and not self._start_again():  # one that is due later says what is left
             return
-        from .publisher import FINISH
+        from .process import FINISH
 
         self._is_over = True
         with contextlib.suppress(BrokenPipeError):
