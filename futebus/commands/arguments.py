@@ -47,9 +47,14 @@ class Parser(argparse.ArgumentParser):
             self.register("action", name, _Once)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's. For `parse_known_intermixed_args` it is called twice, the second time with what is left."""
+        """As argparse's. In some versions the other one calls it twice, the second time with what is left."""
         self.given.clear()
         return super().parse_known_args(args, namespace)
+
+    def parse_known_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's."""
+        self.given.clear()
+        return super().parse_known_intermixed_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Reads the arguments; options may stand anywhere between names.
