@@ -21,11 +21,40 @@ OK, FAILED, USAGE = 0, 1, 2
 """Exit statuses: ended as told; something went wrong; wrong arguments."""
 
 
+class _Once(argparse.Action):
+    """Keeps the value of an option, and refuses a second one: whoever gives two has forgotten one, and the last would win."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None) -> None:
+        if option is not None:
+            given = parser.given if isinstance(parser, Parser) else set()
+            if self.dest in given:
+                raise argparse.ArgumentError(self, "given twice; once, please")
+            given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
-    """Complains in one line, takes options by their whole names only, and shows descriptions as they were written."""
+    """Complains in one line, takes options by their whole names only, and shows descriptions as they were written.
+
+    An option that has a value is given once, unless it is one of which several count (`append`).
+    """
 
     def __init__(self, **about: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **about)
+        self.given: set[str] = set()
+        """What options have given a value, so far."""
+        for name in (None, "store"):  # argparse's own, which have the last one win
+            self.register("action", name, _Once)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's. In some versions the other one calls it twice, the second time with what is left."""
+        self.given.clear()
+        return super().parse_known_args(args, namespace)
+
+    def parse_known_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's."""
+        self.given.clear()
+        return super().parse_known_intermixed_args(args, namespace)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Reads the arguments; options may stand anywhere between names.

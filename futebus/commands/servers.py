@@ -25,6 +25,13 @@ STREAM = ("stream_subjects", "stream_replicas", "stream_max_bytes", "stream_max_
 """The options that say how a stream is made, and whose it is."""
 
 
+LEAST_BYTES = 4 << 10
+"""What a stream keeps at least that is made: a message must have room, and its headers may take a few hundred bytes."""
+
+LEAST_AGE = 0.1
+"""How long it keeps them at least, in seconds: servers take no less, and 0 for ever."""
+
+
 def add_access(parser: Parser) -> None:
     """Adds the options that say who one is."""
     access = parser.add_argument_group("servers")
@@ -45,8 +52,10 @@ def add_stream(parser: Parser, taken_over: str) -> None:
         "--stream-subjects", metavar="SUBJECT", type=checked(_filter), help="what it listens to, as lines.> (the subject alone)"
     )
     stream.add_argument("--stream-replicas", metavar="N", type=checked(count), help="how many servers have it (1)")
-    stream.add_argument("--stream-max-bytes", metavar="SIZE", type=checked(size), help="it keeps so much of the newest lines")
-    stream.add_argument("--stream-max-age", metavar="AGE", type=checked(seconds), help="it keeps lines until they are so old")
+    stream.add_argument(
+        "--stream-max-bytes", metavar="SIZE", type=checked(_max_bytes), help="it keeps so much of the newest lines"
+    )
+    stream.add_argument("--stream-max-age", metavar="AGE", type=checked(_max_age), help="it keeps lines until they are so old")
     stream.add_argument("--take-over", action="store_true", help=taken_over)
 
 
@@ -54,6 +63,18 @@ def _filter(text: str) -> str:
     from ..nats.address import read_subject
 
     return read_subject(text, is_filter=True)
+
+
+def _max_bytes(text: str) -> int:
+    if (most := size(text)) < LEAST_BYTES:
+        raise ValueError(f"from {LEAST_BYTES >> 10}K on, so that a message has room, and not {text}; without it, all is kept")
+    return most
+
+
+def _max_age(text: str) -> float:
+    if (most := seconds(text)) < LEAST_AGE:
+        raise ValueError(f"from {LEAST_AGE:g}s on, and not {text}; without it, all is kept")
+    return most
 
 
 def check_stream(parser: Parser, given: dict[str, Any], subject: str | None) -> None:

@@ -53,6 +53,11 @@ class Where(NamedTuple):
         return f"{self.spool}.{self.line}"
 
 
+def longest(spool: str, host: str, channel: str) -> Where:
+    """What says of a spool's lines where they are, with numbers as long as they can be."""
+    return Where(spool, MOST, MOST, MOST, host, channel)
+
+
 def headers(where: Where) -> dict[str, str]:
     """The headers of a message with these lines. Names that are not plain ASCII are percent-encoded: headers are text."""
     return {

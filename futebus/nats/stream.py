@@ -35,6 +35,7 @@ from ..core.text import printable
 from .address import is_within
 from .connection import PATIENCE, Connection
 from .errors import Away, Denied, NatsError
+from .room import Room
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +44,6 @@ LAST_OF_ALL = "Nats-Expected-Last-Sequence"
 LAST_NAME = "Nats-Expected-Last-Msg-Id"
 STREAM = "Nats-Expected-Stream"
 NAME = "Nats-Msg-Id"
-
-HEADER_BYTES = 4096
-"""What headers take of a server's `max_payload`, at most."""
 
 _WRONG_LAST = (10071, 10070)
 """The errors of a message that is not behind the one that it names by its number, or its name."""
@@ -58,6 +56,10 @@ NO_STREAM = 10059
 
 _IN_USE = 10058
 """The error of a stream that is there already, and is another."""
+
+_NEVER = (10052, 10074)
+"""The errors of what no server does, though they say that it has failed (500): a stream that cannot be, and one on more servers
+than there can be."""
 
 
 class NoStream(NatsError):
@@ -118,6 +120,8 @@ class State(NamedTuple):
     """Whether it takes messages from other streams, too, or alone: then it may have subjects that it does not listen to."""
     removed: int = 0
     """How many messages between the first and the last it has no more."""
+    names_seconds: float = 120.0
+    """How long it knows the names of messages (`duplicate_window`)."""
 
 
 class Stream:
@@ -135,8 +139,8 @@ class Stream:
         """It, as nats-py has it."""
         self._is_one_server = False
         """Whether one server alone keeps it."""
-        self._limits = {"max_msg_size": -1, "max_bytes": -1}
-        """Bytes that a message of it may have, headers included, as far as is known; -1: as many as its servers take."""
+        self.room = Room(lambda: connection.max_payload, placing(name))
+        """What a message has room for. What the stream itself allows counts when its state was asked for."""
         self._created = ""
         """When it was made, as far as is known."""
         self._newest, self._newest_name = 0, ""
@@ -144,18 +148,13 @@ class Stream:
 
     @property
     def max_payload(self) -> int:
-        """Bytes that a message may have beside its headers. What the stream itself allows counts when its state was asked for."""
-        return self._least[0] - HEADER_BYTES
+        """Bytes that a message may have beside its headers."""
+        return self.room.bytes
 
     @property
     def limit(self) -> str:
         """What allows no longer messages, for people."""
-        return self._least[1]
-
-    @property
-    def _least(self) -> tuple[int, str]:
-        own = [(size, f"the stream takes (its {name})") for name, size in self._limits.items() if size > 0]
-        return min([(self.connection.max_payload, "the server takes (max_payload)"), *own])
+        return self.room.shown
 
     @property
     def shown(self) -> str:
@@ -175,7 +174,7 @@ class Stream:
     def _known(self, info: StreamInfo) -> State:
         state = _state(info)
         self._is_one_server, self._created = state.replicas == 1, state.created
-        self._limits = {"max_msg_size": state.max_message, "max_bytes": state.max_bytes}
+        self.room.limit(max_msg_size=state.max_message, max_bytes=state.max_bytes)
         return state
 
     async def make(self, subjects: list[str], **limits: Any) -> State:
@@ -265,7 +264,7 @@ class Stream:
         Args:
             subject: of it; the stream must listen to it.
             payload: at most `max_payload` bytes.
-            headers: others than those that say where it belongs, at most `HEADER_BYTES`.
+            headers: others than those that say where it belongs, as `room` expects them.
             behind: the number of the message of the same subject that is to be the last before it; 0 for none.
             name: what nothing else of this subject is called that comes behind that message, but this one when it is tried
                 again. Who can tell it beforehand, and may publish elsewhere in the stream, can keep it out.
@@ -366,7 +365,7 @@ class Stream:
             words = error.description or f"error {error.code}"
             if error.err_code == NO_STREAM:
                 raise NoStream(f"{self.shown}: there is no such stream") from None
-            if error.code in (500, 503, 408, 409):
+            if error.code in (500, 503, 408, 409) and error.err_code not in _NEVER:
                 raise Away(f"{self.shown}: {words}") from None
             raise Refused(f"{before or self.shown}: {words}") from None
         except (nats.errors.Error, OSError) as error:
@@ -374,6 +373,12 @@ class Stream:
         except (ValueError, LookupError, TypeError, AttributeError) as error:  # of nats-py, which expects JetStream's answers
             log.debug("an answer that is none", exc_info=error)
             raise Away(f"{self.shown}: what answers for it is no JetStream") from None
+
+
+def placing(stream: str) -> dict[str, str]:
+    """The headers that say where a message belongs, as long as they can be."""
+    letters, number = _short(stream), str(2**64)
+    return {STREAM: stream, NAME: letters, LAST: number, LAST_OF_ALL: number, LAST_NAME: letters}
 
 
 def _short(name: str) -> str:
@@ -400,6 +405,7 @@ def _state(info: StreamInfo) -> State:
         config.max_bytes or -1,
         bool(config.mirror or config.sources),
         state.num_deleted or 0,
+        config.duplicate_window or 0.0,
     )
 
 

@@ -9,6 +9,10 @@ from .address import is_within
 from .errors import NatsError
 from .stream import NoStream, State, Stream
 
+NAMES_SECONDS = 60.0
+"""How long a stream of several servers should know the names of messages at least. What was under way is tried again when they
+have a new leader, which takes some ten seconds, and as long again if the next one dies."""
+
 
 class Unfit(NatsError):
     """A stream is there, and is not what is wanted."""
@@ -81,6 +85,21 @@ def check_takes(shown: str, state: State) -> None:
         raise Unfit(f"{shown} is sealed, and takes nothing any more")
     if not state.is_acknowledging:
         raise Unfit(f"{shown} acknowledges nothing (no_ack), so nobody knows what it has: nats stream edit changes that")
+
+
+def doubt(shown: str, state: State) -> str:
+    """Why a stream that takes what is published may have some of it twice; "" if there is no reason.
+
+    Args:
+        shown: where it is, for people.
+        state: what it is.
+    """
+    if state.replicas == 1 or state.names_seconds >= NAMES_SECONDS:
+        return ""
+    return (
+        f"{shown} forgets the names of messages after {state.names_seconds:g} seconds (duplicate_window),"
+        " so it may have lines twice when its servers have changed their leader: nats stream edit --dupe-window=2m changes that"
+    )
 
 
 def check_listens(shown: str, name: str, state: State, subject: str) -> None:

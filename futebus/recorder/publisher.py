@@ -1,13 +1,11 @@
 """The process of a recorder that publishes what its spool has in a stream: each line once, whatever dies.
 
 The one rule: each message behind one that is known, or not at all. Whenever there is a doubt, after a start or anything that went
-wrong, the stream is asked for its last message of the subject, which says how far it has come. publishing.py starts it.
+wrong, the stream is asked for its last message of the subject, which says how far it has come. process.py runs it.
 """
 
 import asyncio
 import contextlib
-import logging
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from ..nats import runs
 from ..nats.connection import Servers
 from ..nats.errors import Away, NatsError
 from ..nats.stream import Overtaken, State, Stream, UnderWay
+from ..nats.wanted import doubt
 from ..nats.window import Window
 from ..spool import LinesDamaged, Spool, SpoolError
 from .channel import Say
@@ -43,9 +42,6 @@ FLUSH_SECONDS = 5.0
 
 CHECK_SECONDS = 1.0
 """How often it is looked whether the stream has what was confirmed, and is what it was, while there is something new."""
-
-FINISH_SECONDS = 1.5
-"""How long, at the end, what is in the spool is published."""
 
 
 class Publisher:
@@ -74,6 +70,10 @@ class Publisher:
         self._troubles = Troubles()
         self._began = 0.0
         """When the stream was reached."""
+        self._waiting = ""
+        """What was to be published then, for people."""
+        self._doubt = ""
+        """Why lines may be there twice, as it was said last."""
         self._flushed = self._checked = time.monotonic()
         self._damage: set[tuple[int, int]] = set()
         self.foreign = ""
@@ -93,11 +93,11 @@ class Publisher:
             return f"{counted(self.left, 'line')} ({size(self._spool.size_from(self._note.note.next))})"
         return counted(self.left, "line")
 
-    async def run(self, *, ends_if_refused: bool) -> None:
+    async def run(self, ends_if_refused: Callable[[], bool]) -> None:
         """Publishes, until it is finishing and all is published, or the stream is away.
 
         Args:
-            ends_if_refused: whether what will not pass by itself ends it, before the stream has been reached.
+            ends_if_refused: tells whether what will not pass by itself ends it, before the stream has been reached.
 
         Raises:
             NatsError: that.
@@ -110,11 +110,15 @@ class Publisher:
             try:
                 connection = await self._servers.connect()
                 stream = Stream(connection, self._target.address.stream)
+                stream.room.expect(self._subject, runs.headers(runs.longest(self._spool.id, self._host, self._channel)))
                 state = await self._target.wanted.have(stream)
+                stream.room.check(stream.shown)
+                self._say_doubt(doubt(stream.shown, state))
                 at, behind = await self._where(stream, state)
                 self._began = time.monotonic()
                 self._tell_holder(is_there=True)
-                limit = stream.limit
+                self._waiting = self._lag()
+                limit = f"the {stream.max_payload} that {stream.limit}"
                 await self._publish(stream, at, behind)
                 return
             except Overtaken:
@@ -123,7 +127,7 @@ class Publisher:
                 if pause == longest:  # else it is there in a moment
                     trouble = str(error)
             except NatsError as error:
-                if ends_if_refused and not self._has_told and not isinstance(error, Away):
+                if not self._has_told and not isinstance(error, Away) and ends_if_refused():
                     raise
                 trouble = str(error)
                 self.foreign = trouble * isinstance(error, Foreign)
@@ -161,7 +165,12 @@ class Publisher:
         """Is called when the stream has taken what it was given, or nothing is left: to be connected to it says nothing."""
         self._note.keep(trouble="")
         if self._troubles.end():
-            self._say(f"{self._target.address.shown} is there again; {self._lag()} to be published")
+            self._say(f"{self._target.address.shown} is there again; {self._waiting} to be published")
+
+    def _say_doubt(self, doubt: str) -> None:
+        if doubt and doubt != self._doubt:
+            self._complain(doubt)
+        self._doubt = doubt
 
     def _tell_holder(self, *, is_there: bool) -> None:
         if not self._has_told:
@@ -324,88 +333,3 @@ class Publisher:
 
     def _named(self, run: Outgoing) -> runs.Where:
         return runs.Where(self._spool.id, run.line, run.lines, run.time, self._host, self._channel)
-
-
-# ---------------------------------------------------------------------------------------------- the process
-
-DONE, FAILED, REFUSED = 0, 1, 4
-"""How it ends: as it was told; by an error that may pass; by one that will not, before the stream was reached."""
-
-FINISH = b"F"
-"""Tells it to publish what there is, and to end."""
-
-JOINED, AWAY = b"J", b"A"
-"""What it tells: that the stream was reached; that it is away, and waited for."""
-
-_LATER = "they go there when it is started again"
-
-LOCK_SECONDS = 0.05
-"""How often it is tried whether the publisher before has gone."""
-
-
-def publish(path: Path, target: Target, control: int, told: int, say: Say, complain: Say, *, is_first: bool) -> int:
-    """Is the publisher, in its process.
-
-    Args:
-        path: the spool.
-        target: where to publish it.
-        control: a pipe from the holder: `FINISH` comes through it, and its end is the holder's.
-        told: a pipe to the holder, that gets a byte when the stream was reached, or was not to be.
-        say: is told what somebody should know.
-        complain: the same, of errors.
-        is_first: whether it ends if it is refused.
-
-    Returns:
-        How it has ended, as above.
-    """
-    logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it says of errors, it tells us too
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text("futebus-publish")  # for who looks at processes
-    return asyncio.run(_live(path, target, control, told, say, complain, is_first=is_first))
-
-
-async def _live(path: Path, target: Target, control: int, told: int, say: Say, complain: Say, *, is_first: bool) -> int:
-    loop = asyncio.get_running_loop()
-    words: asyncio.Queue[bytes] = asyncio.Queue()
-
-    def listen() -> None:
-        words.put_nowait(os.read(control, 1))
-        loop.remove_reader(control)
-
-    loop.add_reader(control, listen)
-    word = asyncio.ensure_future(words.get())
-
-    def joined(is_there: bool) -> None:
-        with contextlib.suppress(OSError):  # nobody waits for it any more
-            os.write(told, JOINED if is_there else AWAY)
-
-    while True:
-        try:
-            note = NoteKeeper(path, target.place, target.address.shown)
-            break
-        except BlockingIOError:  # the one before is about to notice that its holder has died
-            await asyncio.wait([word], timeout=LOCK_SECONDS)
-            if word.done():
-                return DONE
-    with note:
-        publisher = Publisher(path, target, note, say, complain, joined)
-        work = asyncio.ensure_future(publisher.run(ends_if_refused=is_first))
-        await asyncio.wait([work, word], return_when=asyncio.FIRST_COMPLETED)
-        try:
-            if not work.done() and word.result() == FINISH:
-                publisher.is_finishing.set()
-                await asyncio.wait([work], timeout=FINISH_SECONDS)
-                if publisher.left:
-                    left = f"{counted(publisher.left, 'line')} of {path} {are(publisher.left)} not in {target.address.shown}"
-                    complain(f"{left}: {publisher.foreign}" if publisher.foreign else f"{left} yet; {_LATER}")
-            if work.done():
-                work.result()
-        except NatsError as error:
-            complain(str(error))
-            return REFUSED
-        finally:
-            work.cancel()
-            with contextlib.suppress(OSError, SpoolError):
-                note.flush()
-        return DONE

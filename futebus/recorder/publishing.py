@@ -1,7 +1,7 @@
 """The publisher of a recorder, as the holder has it: a child that is started again when it dies, and ended with the holder.
 
-The one rule: nobody waits for it, but for a moment at the start, when it may be refused, and in the end. Whatever becomes of it,
-lines are recorded.
+The one rule: nobody waits for it, but for a moment at the start, when it may be refused, and in the end. Whatever becomes of it
+later, lines are recorded.
 """
 
 import contextlib
@@ -16,15 +16,24 @@ from .channel import Say
 from .children import how, pause_after
 from .recording import Recording
 
-START_SECONDS = 6.0
-"""How long it is waited for at the start, until it knows whether the stream takes lines of this spool: longer than for a server
-that does not answer."""
+START_SECONDS = 3.0
+"""How long it is waited for at the start, until it asks the stream: what it needs for that must be read from the disk."""
+
+ANSWER_SECONDS = 0.5
+"""How long it is waited for the stream's answer then: writers have no channel meanwhile. What is refused later is recorded."""
 
 END_SECONDS = 2.0
 """How long it is waited for in the end, before it is killed."""
 
 LIVES_SECONDS = 10.0
 """How long one must have lived so that the next one is started at once."""
+
+
+def _hears(told: int, seconds: float) -> bytes | None:
+    """What the publisher says next; nothing if it has ended, and None if it says nothing for so long."""
+    poller = select.poll()  # select(2) knows no descriptor above 1023
+    poller.register(told, select.POLLIN)
+    return os.read(told, 1) if poller.poll(seconds * 1000) else None
 
 
 class Publishing:
@@ -49,20 +58,25 @@ class Publishing:
         self._is_over = recording.to is None
 
     def begin(self) -> bool:
-        """Starts it. Returns False if the stream is refused for good; it has said why."""
+        """Starts it. Returns False if the stream has refused it at once, and for good; it has said why."""
         if self._is_over:
             return True
-        told, tells = os.pipe2(os.O_CLOEXEC)
+        ends: tuple[int, ...] = ()
         try:
+            ends = told, tells = os.pipe2(os.O_CLOEXEC)
             self._start(tells)
-            os.close(tells)
-            poller = select.poll()  # select(2) knows no descriptor above 1023
-            poller.register(told, select.POLLIN)
-            if not poller.poll(START_SECONDS * 1000) or os.read(told, 1):
+        except OSError as error:
+            for end in ends:
+                os.close(end)
+            self._put_off(error)
+            return True
+        os.close(tells)
+        try:
+            if _hears(told, START_SECONDS) != b"" and _hears(told, ANSWER_SECONDS) != b"":
                 return True
         finally:
-            os.close(told)
-        from .publisher import REFUSED
+            os.close(told)  # from now on it does not end because it is refused
+        from .process import REFUSED
 
         outcome = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         self._forget()
@@ -90,7 +104,7 @@ class Publishing:
         now = time.monotonic()
         self._brief_lives = self._brief_lives + 1 if now - self._started < LIVES_SECONDS else 0
         self._due = now + pause_after(self._brief_lives)
-        from .publisher import REFUSED
+        from .process import REFUSED
 
         if outcome != REFUSED:  # who was refused has said so
             self._say(f"the publisher {how(outcome)}, which loses nothing; the next one goes on")
@@ -100,17 +114,21 @@ class Publishing:
         try:
             self._start(-1)
         except OSError as error:
-            self._brief_lives += 1
-            self._due = time.monotonic() + pause_after(self._brief_lives)
-            if not self._is_missing:
-                self._is_missing = True
-                self._say(f"the publisher cannot be started ({error.strerror}), which loses nothing; trying again")
+            self._put_off(error)
             return False
         self._is_missing = False
         return True
 
+    def _put_off(self, error: OSError) -> None:
+        """The system cannot start it now: that is tried again."""
+        self._brief_lives += 1
+        self._due = time.monotonic() + pause_after(self._brief_lives)
+        if not self._is_missing:
+            self._is_missing = True
+            self._say(f"the publisher cannot be started ({error.strerror}), which loses nothing; trying again")
+
     def _start(self, tells: int) -> None:
-        """Starts it. `tells`: where it says at first whether it has reached the stream; -1: nobody wants to know.
+        """Starts it. `tells`: where it says that it asks the stream, and what has become of that; -1: nobody wants to know.
 
         Raises:
             OSError: the system has no room for it.
@@ -129,7 +147,7 @@ class Publishing:
 
     def _be(self, listens: int, tells: int) -> None:
         """Is the publisher, in its process. Ends it."""
-        from .publisher import FAILED, publish
+        from .process import FAILED, publish
 
         outcome = FAILED
         try:
@@ -140,7 +158,7 @@ class Publishing:
                         os.close(int(name))
             recording = self._recording
             assert recording.to
-            outcome = publish(recording.spool, recording.to, listens, tells, self._say, self._complain, is_first=tells >= 0)
+            outcome = publish(recording.spool, recording.to, listens, tells, self._say, self._complain)
         except BaseException:
             for line in traceback.format_exc().splitlines():
                 self._complain(line)
@@ -170,7 +188,7 @@ class Publishing:
             return
         if self.look() is not None and not self._start_again():  # one that is due later says what is left
             return
-        from .publisher import FINISH
+        from .process import FINISH
 
         self._is_over = True
         with contextlib.suppress(BrokenPipeError):

@@ -7,13 +7,13 @@ ours any more; for who wants to know how far behind it is; and for who removes o
 import fcntl
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ..host.slots import Slots, look
 from ..spool import open_to_read
 from ..spool.files import Directory
+from . import secret
 
 if TYPE_CHECKING:  # the drain has no use for the network's modules
     from ..nats.access import Access
@@ -86,7 +86,8 @@ class Note(NamedTuple):
     trouble: str = ""
     """What keeps lines from being published, if anything does."""
     secret: str = ""
-    """What nobody else can tell: of it, and of what everybody can, the names of messages are made."""
+    """What nobody else can tell: of it, and of what everybody can, the names of messages are made. Not kept with the rest, which
+    others may read; see `secret.kept`."""
     marks: tuple[Mark, ...] = ()
     """Of the messages that the stream has confirmed, some: see `thinned`."""
 
@@ -97,7 +98,7 @@ class Note(NamedTuple):
 
     def encoded(self) -> bytes:
         """As it is kept."""
-        return json.dumps(self._replace(shown=_cut(self.shown), trouble=_cut(self.trouble))._asdict()).encode()
+        return json.dumps(self._replace(shown=_cut(self.shown), trouble=_cut(self.trouble), secret="")._asdict()).encode()
 
 
 def _cut(text: str) -> str:
@@ -166,7 +167,12 @@ class NoteKeeper:
             raise
         before = _decoded(self._slots.content)
         self.note = before if before and (before.stream, before.subject) == place else Note(*place)
-        self.note = self.note._replace(shown=shown, secret=self.note.secret or secrets.token_hex(16))
+        known = self.note.secret if secret.is_own(self._file) else ""
+        try:
+            self.note = self.note._replace(shown=shown, secret=secret.kept(self._directory, known))
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self) -> tuple[int, Slots]:
         file = self._directory.open(NOTE, creates=True)

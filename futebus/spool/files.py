@@ -127,16 +127,22 @@ class Directory:
             return False
         return True
 
-    def create(self, name: str) -> int:
-        """Makes an empty file, in place of one of the same name. Returns a descriptor to read and write it."""
-        self.remove(name)
-        return self._create(name)
+    def create(self, name: str, mode: int | None = None) -> int:
+        """Makes an empty file, in place of one of the same name. Returns a descriptor to read and write it.
 
-    def _create(self, name: str) -> int:
+        Args:
+            name: its.
+            mode: its permissions; None: those that files have here.
+        """
+        self.remove(name)
+        return self._create(name, mode)
+
+    def _create(self, name: str, mode: int | None = None) -> int:
+        mode = self.file_mode if mode is None else mode
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, self.file_mode, dir_fd=self.descriptor)
+        descriptor = os.open(name, flags, mode, dir_fd=self.descriptor)
         try:
-            os.fchmod(descriptor, self.file_mode)
+            os.fchmod(descriptor, mode)
         except BaseException:
             os.close(descriptor)
             raise
@@ -179,10 +185,10 @@ class Directory:
         if status.st_nlink > 1:
             raise NotASpool(f"{file} has another name somewhere (a hard link), and what is written would be there too")
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Gives a file new content, or leaves the old one. It is on the disk when this returns."""
+    def replace(self, name: str, content: bytes, mode: int | None = None) -> None:
+        """Gives a file new content, or leaves the old one. It is on the disk when this returns. See `create`."""
         new = f"{name}.new"
-        descriptor = self.create(new)
+        descriptor = self.create(new, mode)
         try:
             write_all(descriptor, content)
         finally:

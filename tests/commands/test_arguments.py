@@ -176,3 +176,32 @@ def test_the_name_of_a_channel_is_none_that_is_open() -> None:
     assert done.stderr.count("\n") == 1
     assert "exec 3<>''; " in run(*command("id"), "").stderr
     assert "exec 3<>'/mnt/a bus/A_chat'; " in run(*command("id"), "/mnt/a bus/A_chat").stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "option"),
+    [
+        ("record", ["--to", "nats://h/S/a", "U_x", "spool", "--to", "nats://h/T/b"], "--to"),
+        ("record", ["--sync", "0", "--sync", "1s", "U_x", "spool"], "--sync"),
+        ("record", ["--print", "one", "--print", "two"], "--print"),
+        ("link", ["--deliver", "nats://h/S/a", "--deliver", "nats://h/S/b", "U_x"], "--deliver"),
+        ("link", ["--mode", "600", "B_x", "nats://h/a", "--mode", "622"], "--mode"),
+        ("archive", ["--every", "1s", "--every", "2s", "B_x", "archive"], "--every"),
+        ("tmb", ["--mode", "600", "B_x", "--mode", "622"], "--mode"),
+    ],
+)
+def test_an_option_that_has_one_value_is_given_once(place: Path, name: str, words: list[str], option: str) -> None:
+    done = run(*command(name), *words, cwd=place)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert re.match(rf"futebus-{name}: argument [^:]*{option}\b[^:]*: given twice; once, please \(see ", done.stderr), done.stderr
+    assert not list(place.iterdir())
+
+
+def test_an_option_of_which_several_count_is_given_as_often_as_one_likes() -> None:
+    command = arguments.Parser(prog="x")
+    command.add_argument("-a", action="append")
+    command.add_argument("-b")
+    command.add_argument("names", nargs="*")
+    for _ in range(2):  # what was given to one run is nothing to the next
+        found = command.parse_args(["-a", "1", "one", "-b", "2", "-a", "3", "two"])
+        assert (found.a, found.b, found.names) == (["1", "3"], "2", ["one", "two"])

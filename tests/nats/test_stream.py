@@ -11,8 +11,8 @@ from nats.js.api import StreamConfig
 
 from futebus.nats import runs
 from futebus.nats.errors import Away, Denied
+from futebus.nats.room import NoRoom
 from futebus.nats.stream import (
-    HEADER_BYTES,
     LAST,
     LAST_NAME,
     LAST_OF_ALL,
@@ -205,12 +205,57 @@ def test_what_the_stream_itself_takes_counts(keeping: Server, name: str) -> None
         await stream.jetstream.add_stream(StreamConfig(name=stream.name, subjects=["lines"], **limits))
         before = stream.max_payload
         await stream.state()
-        assert (stream.max_payload, stream.limit) == (20_000 - HEADER_BYTES, f"the stream takes (its {name})")
+        assert 20_000 - 4096 - 100 < stream.max_payload <= 20_000 - 4096
+        assert stream.limit == f"the stream's {name} leaves beside headers"
         assert before > 20_000
         assert await stream.publish("lines", b"x" * stream.max_payload, {}, 0, "a") == 1
         assert (await stream.state()).first == 1
 
     ask(keeping.url, work)
+
+
+@pytest.mark.parametrize(("name", "size"), [("max_msg_size", 1000), ("max_bytes", 1000), ("max_msg_size", 600)])
+def test_headers_count_as_what_they_are(keeping: Server, name: str, size: int) -> None:
+    limits: dict[str, Any] = {name: size}
+    headers = runs.headers(runs.longest("0" * 36, "host", "channel"))
+
+    async def work(stream: Stream) -> None:
+        await stream.jetstream.add_stream(StreamConfig(name=stream.name, subjects=["lines"], **limits))
+        stream.room.expect("lines", headers)
+        await stream.state()
+        stream.room.check("x")
+        assert size - 600 < stream.max_payload < size - 400
+        for behind in range(3):
+            assert await stream.publish("lines", b"x" * stream.max_payload, headers, behind, "a") == behind + 1
+            assert (await stream.state()).first > (behind if name == "max_bytes" else 0)
+
+    ask(keeping.url, work)
+
+
+@pytest.mark.parametrize("name", ["max_msg_size", "max_bytes", "max_payload"])
+def test_headers_may_leave_no_room(keeping: Server, serving: Serving, name: str) -> None:
+    limits: dict[str, Any] = {} if name == "max_payload" else {name: 300}
+    server = serving("max_payload: 300", jetstream=True) if name == "max_payload" else keeping
+
+    async def work(stream: Stream) -> None:
+        if limits:
+            await stream.jetstream.add_stream(StreamConfig(name=stream.name, subjects=["lines"], **limits))
+            await stream.state()
+        stream.room.expect("lines", runs.headers(runs.longest("0" * 36, "host", "channel")))
+        assert stream.max_payload == 0
+        with pytest.raises(NoRoom, match=rf"^LINES: the (server|stream)'s {name} leaves no room for a line, since headers may"):
+            stream.room.check("LINES")
+
+    ask(server.url, work)
+
+
+@pytest.mark.parametrize(("limits", "said"), [({"max_age": 0.001}, "max age needs to be"), ({"num_replicas": 3}, "replicas > 1")])
+def test_a_stream_that_can_never_be_is_refused(keeping: Server, limits: dict[str, Any], said: str) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"], **limits)
+
+    with pytest.raises(Refused, match=f"LINES cannot be made: {said}"):
+        ask(keeping.url, work)
 
 
 def test_who_has_no_stream(serving: Serving) -> None:

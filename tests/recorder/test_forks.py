@@ -114,3 +114,17 @@ def test_lines_are_recorded_while_no_publisher_can_be_started(
     wait_for_line(keeping.url, "lines", 20)
     recorder.end()
     assert lines_in(messages(keeping.url)) == numbered(0, 20)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_lines_are_recorded_when_no_publisher_can_be_started_at_first(
+    bus: Mount, recording: Recording, keeping: Server, obstacle: Path, unforking: list[str], call: str
+) -> None:
+    obstacle.write_text(call)
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines", command=unforking)
+    assert "the publisher cannot be started (Resource temporarily unavailable), which loses nothing" in recorder.words
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    obstacle.unlink()
+    wait_for_line(keeping.url, "lines", 10)
+    recorder.end()
+    assert lines_of(recorder.spool) == numbered(0, 10)

@@ -269,7 +269,8 @@ def test_a_line_that_is_too_long_waits_until_it_is_not(bus: Mount, recording: Re
     recorder = recording(bus / "U_x", "--to", f"{server.url}/LINES/lines")
     lines = b"one\n" + b"x" * 20_000 + b"\ntwo\n"
     (bus / "U_x").write_bytes(lines)
-    recorder.wait_for("line 1 has 20001 bytes, more than the server takes (max_payload)")
+    recorder.wait_for("line 1 has 20001 bytes, more than the 19")
+    assert " that the server's max_payload leaves beside headers; it and those behind it wait for that" in recorder.words
     wait_for_line(server.url, "lines", 1)
     server.configure("max_payload: 20000", "max_payload: 100000")
     server.process.send_signal(signal.SIGHUP)

@@ -37,7 +37,7 @@ def test_a_stream_that_is_full_is_not_there_again(bus: Mount, recording: Recordi
         assert (note := read_note(recorder.spool))
         assert "maximum messages exceeded" in note.trouble
         ask(keeping.url, widen)
-        recorder.wait_for(f"{url}/lines is there again; 0 lines (0) to be published")
+        recorder.wait_for(f"{url}/lines is there again; 10 lines (")
         until(lambda: (note := read_note(recorder.spool)) is not None and not note.trouble, "the note says so, too")
         recorder.end()
     assert lines_in(messages(keeping.url)) == numbered(0, 20)

@@ -4,10 +4,13 @@ The one rule: a stream that has fewer messages than it had confirmed, or another
 """
 
 import re
+import socket
+import sys
 from typing import NamedTuple
 
 from ...nats import runs, wanted
-from ...nats.stream import HEADER_BYTES, Message, State, Stream
+from ...nats.room import NoRoom, Room
+from ...nats.stream import Message, State, Stream, placing
 from .outlet import SinkError
 
 BATCH, BEGIN, END = "Futebus-Batch", "Futebus-Batch-Begin", "Futebus-Batch-End"
@@ -16,6 +19,9 @@ of the line behind it."""
 
 MOST = (1 << 63) - 1
 """The largest number of a batch or a line."""
+
+QUERY_LETTERS = 36
+"""How long the name is that Spark has for a query, a UUID."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -71,8 +77,16 @@ class Told(NamedTuple):
 
 async def ask(stream: Stream, subject: str, query: str) -> Told:
     """Asks what a stream is and has, what the last message of a subject tells a query, and how long the next may be."""
+    stream.room.expect(subject, _longest_headers(query, subject))
     state = await stream.state()
-    return Told(state, known_of(await stream.last(subject), query), max(stream.max_payload, 0), stream.limit)
+    stream.room.check(stream.shown)
+    return Told(state, known_of(await stream.last(subject), query), stream.max_payload, stream.limit)
+
+
+def _longest_headers(query: str, subject: str) -> dict[str, str]:
+    """The headers of a message of a query, as long as they can be."""
+    where = runs.longest(query, socket.gethostname(), subject)
+    return {**runs.headers(where), BATCH: str(MOST), BEGIN: str(MOST), END: str(MOST)}
 
 
 async def has_kept(stream: Stream, state: State, query: str, sequence: int, line: int) -> bool:
@@ -109,7 +123,9 @@ def check_takes(shown: str, state: State, name: str, subject: str) -> None:
     try:
         wanted.check_takes(shown, state)
         wanted.check_listens(shown, name, state, subject)
-    except wanted.Unfit as error:
+        room = Room(lambda: sys.maxsize, placing(name))
+        room.expect(subject, _longest_headers("0" * QUERY_LETTERS, subject))
+        room.limit(max_msg_size=state.max_message, max_bytes=state.max_bytes)
+        room.check(shown)
+    except (wanted.Unfit, NoRoom) as error:
         raise SinkError(str(error)) from None
-    if 0 < state.max_message <= HEADER_BYTES:
-        raise SinkError(f"{shown} takes {state.max_message} bytes (max_msg_size), and headers alone may have {HEADER_BYTES}")
