@@ -34,7 +34,7 @@ from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, Not
 from ..core.text import printable
 from .address import is_within
 from .connection import PATIENCE, Connection
-from .errors import Away, Denied, NatsError
+from .errors import Away, Denied, NatsError, NoStream
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +58,6 @@ NO_STREAM = 10059
 
 _IN_USE = 10058
 """The error of a stream that is there already, and is another."""
-
-
-class NoStream(NatsError):
-    """A stream is not there, and nobody may be asked to make it."""
 
 
 class Overtaken(NatsError):

@@ -6,8 +6,8 @@ The one rule: nothing of a stream that is there is changed. If it is of no use f
 from typing import Any, NamedTuple
 
 from .address import is_within
-from .errors import NatsError
-from .stream import NoStream, State, Stream
+from .errors import NatsError, NoStream
+from .stream import State, Stream
 
 
 class Unfit(NatsError):

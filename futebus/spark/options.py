@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from ..core.kinds import LETTERS
 from ..core.quantities import size
 from ..nats.address import SCHEMES
-from ..nats.errors import Away, NatsError
+from ..nats.errors import Away, NatsError, NoStream
 from ..recorder.channel import ChannelError, check_channel
 from ..spool import LinesGone, SpoolError
 from .compat import HAS_LIMITS
@@ -43,6 +43,10 @@ class QueryError(Sentence, RuntimeError):
 
 class ServersAway(Sentence, RuntimeError):
     """No server of a stream has answered for too long. A query that is started again may find one."""
+
+
+class StreamGone(QueryError):
+    """A stream is not there, or is another than the one that is wanted. Who starts the query may want that one, too."""
 
 
 class LinesRemoved(QueryError):
@@ -70,6 +74,8 @@ def plainly() -> Iterator[None]:
 
 def as_ours(error: NatsError) -> Sentence:
     """What is wrong with a stream or its servers, as the format says it."""
+    if isinstance(error, NoStream):
+        return StreamGone(str(error))
     return (ServersAway if isinstance(error, Away) else QueryError)(str(error))
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from futebus.archive import keeping
 from futebus.archive.archive import Archive
-from futebus.archive.keeping import MOST_FAILURES, KeptQuery
+from futebus.archive.keeping import MOST_FAILURES, KeptQuery, Missing
 from futebus.archive.order import sentence
 from futebus.archive.storage import ArchiveError, StorageError
 from futebus.spark.options import QueryError
@@ -141,6 +141,38 @@ def test_what_no_start_mends_ends_it_at_once(trial: Make, error: Exception) -> N
     assert made.words == []
     assert str(error) in str(ended.value)
     assert sentence(ended.value) == str(error)
+
+
+class Ended:
+    """A query whose stream is gone."""
+
+    isActive, lastProgress = False, None  # noqa: N815 (Spark's names)
+
+    def exception(self) -> Exception:
+        return PySparkException("futebus.spark.options.StreamGone: S: there is no such stream")
+
+
+def test_what_is_gone_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "LOOK_SECONDS", 0.0)
+    words: list[str] = []
+    tries = itertools.count()
+
+    def start() -> StreamingQuery:
+        if 0 < next(tries) < 3 * MOST_FAILURES:
+            raise Missing("S: there is no such stream")
+        return cast(StreamingQuery, Ended())
+
+    kept = KeptQuery("archive", start, words.append)
+    assert all(kept.look() for _ in range(3 * MOST_FAILURES + 1))
+    assert kept.query is not None
+    assert words == ["S: there is no such stream; waiting"]
+    monkeypatch.setattr(keeping, "MISSING_SECONDS", -1.0)
+    kept = KeptQuery("archive", start, words.append)
+    assert kept.look()
+    tries = itertools.count(1)
+    assert kept.look()
+    with pytest.raises(ArchiveError, match=r"^S: there is no such stream \(for -1 s\)$"):
+        kept.look()
 
 
 def test_a_wrong_query_ends_at_once(spark: SparkSession) -> None:
