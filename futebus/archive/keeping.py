@@ -12,8 +12,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ..recorder.channel import Say
-from .order import sentence
-from .storage import ArchiveError
+from .order import FAILURES, sentence
+from .storage import ArchiveError, StorageError
 
 MOST_FAILURES = 7
 """How often a query may end between two batches that it finishes."""
@@ -39,7 +39,9 @@ class Missing(ArchiveError):
 
 
 def is_lasting(failure: BaseException) -> bool:
-    """Whether no start mends what has ended a query."""
+    """Whether no start mends what has ended a query, or kept it from being started."""
+    if isinstance(failure, StorageError | OSError):
+        return isinstance(failure, ConnectionError)  # Java is gone
     if isinstance(failure, AnalysisException) or not isinstance(failure, PySparkException | Py4JJavaError):
         return True  # a wrong query; or Java is gone
     return _is_one_of(failure, _LASTING)
@@ -96,7 +98,7 @@ class KeptQuery:
             self.query = self._start()
         except Missing as missing:
             self._await(missing)
-        except (PySparkException, Py4JJavaError) as failure:
+        except FAILURES as failure:
             self._note(failure)
         else:
             self._missing_until = None
@@ -110,12 +112,12 @@ class KeptQuery:
             raise ArchiveError(f"{missing} (for {MISSING_SECONDS:g} s)")
         self._due = now + LOOK_SECONDS
 
-    def _note(self, failure: PySparkException | Py4JJavaError) -> None:
+    def _note(self, failure: Exception) -> None:
         self._failures += 1
         if is_lasting(failure) or self._failures >= MOST_FAILURES:
             raise failure
         if self._failures == 1 and _is_one_of(failure, _GONE):
-            self.query, self._due = None, 0.0
+            self.query, self._due = None, time.monotonic() + LOOK_SECONDS
             return
         least, most = PAUSE_SECONDS
         pause = min(least * 2.0 ** (self._failures - 1), most)

@@ -144,12 +144,34 @@ def test_what_no_start_mends_ends_it_at_once(trial: Make, error: Exception) -> N
 
 
 class Ended:
-    """A query whose stream is gone."""
+    """A query that has failed."""
 
     isActive, lastProgress = False, None  # noqa: N815 (Spark's names)
 
+    def __init__(self, why: str) -> None:
+        self._why = why
+
     def exception(self) -> Exception:
-        return PySparkException("futebus.spark.options.StreamGone: S: there is no such stream")
+        return PySparkException(self._why)
+
+
+def test_a_query_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its start opens the archive anew, and the storage may not answer yet."""
+    monkeypatch.setattr(keeping, "PAUSE_SECONDS", (0.0, 0.0))
+    words: list[str] = []
+    failures = iter([StorageError("the storage is away"), OSError(5, "Input/output error"), ArchiveError("it is damaged")])
+
+    def start() -> StreamingQuery:
+        if words:
+            raise next(failures)
+        return cast(StreamingQuery, Ended("futebus.spark.options.ServersAway: nobody answers"))
+
+    kept = KeptQuery("archive", start, words.append)
+    assert all(kept.look() for _ in range(3))
+    begin = "the query archive has failed, and is started again in 0 s: "
+    assert words == [f"{begin}{why}" for why in ("nobody answers", "the storage is away", "Input/output error")]
+    with pytest.raises(ArchiveError, match="it is damaged"):
+        kept.look()
 
 
 def test_what_is_gone_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +182,7 @@ def test_what_is_gone_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPatc
     def start() -> StreamingQuery:
         if 0 < next(tries) < 3 * MOST_FAILURES:
             raise Missing("S: there is no such stream")
-        return cast(StreamingQuery, Ended())
+        return cast(StreamingQuery, Ended("futebus.spark.options.StreamGone: S: there is no such stream"))
 
     kept = KeptQuery("archive", start, words.append)
     assert all(kept.look() for _ in range(3 * MOST_FAILURES + 1))
