@@ -132,7 +132,7 @@ def session(order: Order, log: Path) -> SparkSession:
 
 _OURS = re.compile(
     r"(?:(?:Query|Option|Spool|Archive|Storage|Sink)Error"
-    r"|ServersAway|StreamGone|LinesRemoved|LinesGone|LinesDamaged|ForeignSpool|NotASpool|InvalidLine): (.+)"
+    r"|ServersAway|FilesAway|StreamGone|LinesRemoved|LinesGone|LinesDamaged|ForeignSpool|NotASpool|InvalidLine): (.+)"
 )
 
 

@@ -15,11 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from futebus.archive import keeping
-from futebus.archive.archive import Archive
+from futebus.archive.archive import Archive, Position
 from futebus.archive.keeping import MOST_FAILURES, KeptQuery, Missing
 from futebus.archive.order import sentence
+from futebus.archive.sources import Sources
 from futebus.archive.storage import ArchiveError, StorageError
-from futebus.spark.options import QueryError
+from futebus.commands import archive as command
+from futebus.host.terminal import Terminal
+from futebus.spark.options import QueryError, plainly
+from futebus.spark.source.drains import DrainThread
 from futebus.spool import SpoolWriter
 
 from ..helpers.waiting import until
@@ -153,6 +157,41 @@ class Ended:
 
     def exception(self) -> Exception:
         return PySparkException(self._why)
+
+
+@pytest.mark.parametrize(
+    ("number", "lasts"), [(errno.ESTALE, False), (errno.EMFILE, False), (errno.EACCES, True), (errno.ENOENT, True)]
+)
+def test_a_file_of_a_spool_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, number: int, lasts: bool) -> None:
+    """By what the system says: a shared disk is back soon, and another user's file stays his."""
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # which is set then, for Spark
+    with pytest.raises(QueryError) as told, plainly():
+        raise OSError(number, os.strerror(number), "/spools/B_log/0.lines")
+    ended = PySparkException(f"futebus.spark.options.{type(told.value).__name__}: {told.value}")
+    assert keeping.is_lasting(ended) is lasts
+    assert sentence(ended) == f"/spools/B_log/0.lines: {os.strerror(number)}"
+
+
+def test_lines_that_cannot_be_removed_now_stay(tmp_path: Path) -> None:
+    order = command._order(command.parser().parse_args([str(tmp_path / "B_log"), str(tmp_path / "archive")]))
+    sources = Sources(order, Terminal("test"))
+    calls: list[object] = []
+
+    class Failing:
+        """A channel whose spool's disk says no."""
+
+        spool_id = "spool"
+
+        def forget(self, line: int) -> None:
+            calls.append(line)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        def check(self) -> None:
+            calls.append("checked")
+
+    sources._drained["B_log"] = cast(DrainThread, Failing())
+    sources.forget({"B_log": Position("spool", 7)})
+    assert calls == [7, "checked"]
 
 
 def test_a_query_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
