@@ -47,6 +47,11 @@ def is_lasting(failure: BaseException) -> bool:
     return _is_one_of(failure, _LASTING)
 
 
+def is_gone(failure: BaseException) -> bool:
+    """Whether a query has ended because its stream is not there, or is another one now."""
+    return _is_one_of(failure, _GONE)
+
+
 def _is_one_of(failure: BaseException, names: tuple[str, ...]) -> bool:
     words = str(failure)
     return any(f"{name}: " in words for name in names)
@@ -101,7 +106,9 @@ class KeptQuery:
         except FAILURES as failure:
             self._note(failure)
         else:
-            self._missing_until = None
+            if self._missing_until is not None:
+                self._missing_until = None
+                self._say(f"the query {self._name} is started again")
 
     def _await(self, missing: Missing) -> None:
         now = time.monotonic()
@@ -116,7 +123,7 @@ class KeptQuery:
         self._failures += 1
         if is_lasting(failure) or self._failures >= MOST_FAILURES:
             raise failure
-        if self._failures == 1 and _is_one_of(failure, _GONE):
+        if self._failures == 1 and is_gone(failure):
             self.query, self._due = None, time.monotonic() + LOOK_SECONDS
             return
         least, most = PAUSE_SECONDS

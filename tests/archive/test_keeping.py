@@ -226,7 +226,7 @@ def test_what_is_gone_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPatc
     kept = KeptQuery("archive", start, words.append)
     assert all(kept.look() for _ in range(3 * MOST_FAILURES + 1))
     assert kept.query is not None
-    assert words == ["S: there is no such stream; waiting"]
+    assert words == ["S: there is no such stream; waiting", "the query archive is started again"]
     monkeypatch.setattr(keeping, "MISSING_SECONDS", -1.0)
     kept = KeptQuery("archive", start, words.append)
     assert kept.look()

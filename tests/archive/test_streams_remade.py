@@ -5,7 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
+from futebus.archive.keeping import is_gone, is_lasting
+from futebus.archive.order import sentence
 from futebus.nats.errors import NoStream
 
 from ..helpers.nats import Server, keeping, serving
@@ -73,3 +77,20 @@ def test_one_that_is_strict_ends_then(filled: Filled, start: Start, place: Path)
         words,
     ), words
     assert process.returncode == 1
+
+
+def test_one_that_goes_while_a_task_reads_it(spark: SparkSession, filled: Filled, place: Path) -> None:
+    """Spark tells of it in a page, of which the name of an error is part."""
+    filled.fill(1)
+
+    def take(rows: DataFrame, batch: int) -> None:
+        filled.do(lambda stream: stream.jetstream.delete_stream(NAME))
+        rows.write.parquet(str(place / "rows"))
+
+    lines = spark.readStream.format("futebus").option("startingOffsets", "earliest").load(filled.url)
+    query = lines.writeStream.option("checkpointLocation", str(place / "checkpoint")).foreachBatch(take).start()
+    with pytest.raises(StreamingQueryException) as told:
+        query.awaitTermination(int(SLOW))
+    assert not is_lasting(told.value)
+    assert is_gone(told.value)
+    assert sentence(told.value) == f"{filled.url}: there is no such stream"
