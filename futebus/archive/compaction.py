@@ -57,11 +57,16 @@ class Compaction:
         self._most_files, self._file_bytes, self._can_exchange = most_files, file_bytes, can_exchange
         self._order = order
         self._schema = columns.format("BINARY" if is_binary else "STRING")
-        for file in self._storage.files(SWAPS, is_deep=True):
-            if file.name.endswith(f"/{SWAP}"):
-                self._finish(file.name)
-        self._storage.remove(SWAPS)
-        self._storage.make_directory(SWAPS)
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Begins anew, after one that has failed anywhere: finishes what was cut off."""
+        with self._archive.lock:
+            for file in self._storage.files(SWAPS, is_deep=True):
+                if file.name.endswith(f"/{SWAP}"):
+                    self._finish(file.name)
+            self._storage.remove(SWAPS)
+            self._storage.make_directory(SWAPS)
 
     def due(self, now: datetime) -> list[str]:
         """The hours that are to be looked at, oldest first."""

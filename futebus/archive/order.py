@@ -132,9 +132,12 @@ def session(order: Order, log: Path) -> SparkSession:
 
 _OURS = re.compile(
     r"(?:(?:Query|Option|Spool|Archive|Storage|Sink)Error"
-    r"|ServersAway|LinesRemoved|LinesGone|LinesDamaged|ForeignSpool|NotASpool|InvalidLine): (.+)"
+    r"|ServersAway|FilesAway|StreamGone|LinesRemoved|LinesGone|LinesDamaged|ForeignSpool|NotASpool|InvalidLine): (.+)"
 )
 
+
+_GO_ON = ("with failOnDataLoss=false the query goes on", "without --strict, futebus-archive goes on")
+"""What can be done when lines are lost: in the words of the format, and in those of the command."""
 
 _CLASS = r"(?:[\w$]+\.)*[\w$]+: "
 """The name of an exception of Java's or Python's, in front of its words."""
@@ -149,7 +152,7 @@ def sentence(error: BaseException) -> str:
     """What has gone wrong, in one line."""
     words = str(error)
     if isinstance(error, PySparkException) and (ours := _OURS.findall(words)):
-        return str(ours[-1]).strip()
+        return str(ours[-1]).strip().replace(*_GO_ON)
     if isinstance(error, PySparkException) and _IN_PYTHON in words:
         thrown = words.partition(_IN_PYTHON)[2].partition("\n=== ")[0]
         if reasons := next(filter(None, (root.findall(thrown) for root in _ROOTS)), None):

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 from pyspark.sql.streaming.query import StreamingQuery
@@ -34,9 +35,9 @@ from .archive import HIDDEN, Archive, Position
 from .compaction import SCHEMA, Compaction
 from .executors import watched
 from .guard import guarded
-from .keeping import KeptQuery
+from .keeping import KeptQuery, is_lasting
 from .names import fitting
-from .order import FAILURES, LOG, STOP_SECONDS, Order, session
+from .order import FAILURES, LOG, STOP_SECONDS, Order, sentence, session
 from .place import check_master
 from .sources import Sources
 from .storage import ArchiveError
@@ -76,6 +77,8 @@ class Archiving:
         self._has_added = False
         self._counted: dict[str, int] = {}
         """From where on the query of the figures can ask for lines again, by channel."""
+        self._must_reopen = False
+        """Whether a compaction has failed, and may have left something undone."""
         self._failure: BaseException | None = None
         self._is_starting = True
         self._asked = math.inf
@@ -243,12 +246,20 @@ class Archiving:
             try:
                 self._compact_due()
             except FAILURES as error:
-                if not self._stopping.is_set():
+                if self._stopping.is_set():
+                    return
+                # Files that somebody has removed meanwhile are not looked for again.
+                if is_lasting(error) and not isinstance(error, AnalysisException):
                     self._failure = error
-                return
+                    return
+                self._terminal.say(f"compaction has failed, and is tried again in {COMPACTION_SECONDS:g} s: {sentence(error)}")
+                self._must_reopen = True
             self._stopping.wait(COMPACTION_SECONDS)
 
     def _compact_due(self) -> None:
+        if self._must_reopen:
+            self._compaction.reopen()
+            self._must_reopen = False
         hours = self._compaction.due(datetime.now(UTC))
         begin = time.monotonic()
         for number, hour in enumerate(hours):

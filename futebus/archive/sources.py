@@ -123,7 +123,8 @@ class Sources:
         """
         for name, drained in list(self._drained.items()):
             if name in safe and safe[name].spool == drained.spool_id:
-                drained.forget(safe[name].line)
+                with contextlib.suppress(OSError):  # nothing is lost by that, and it is tried again
+                    drained.forget(safe[name].line)
             drained.check()
         if self._found is not None:
             # Of channels that have gone nothing stays, but for the spool's identity and where its numbers go on.

@@ -11,6 +11,7 @@ There are no spools here: the stream is what is read again after a failure.
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,13 +19,14 @@ from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users ca
 from pyspark.sql.types import StructType
 
 from ..core.text import counted
-from ..nats.errors import NatsError
+from ..nats.errors import Away, NatsError, NoStream
 from ..nats.reader import Reader
 from ..nats.stream import State
 from ..nats.wanted import check_listens
 from ..spark.remote import Place
 from .archive import Archive, Position
 from .compaction import SCHEMA, Compaction
+from .keeping import Missing
 from .names import fitting
 from .run import Archiving
 
@@ -103,6 +105,10 @@ class StreamArchive(Archive):
         self._place, self._created, self._say = place, created, say
         self._said: tuple[int, int] | None = None
         super().__init__(spark, root, Path)
+
+    def follow(self, created: str) -> None:
+        """Goes on with the stream that was made then: another one of the same name."""
+        self._created = created
 
     def add(self, lines: DataFrame) -> int:
         """Archives the lines of a batch, but for those that are archived already; see `Archive`.
@@ -187,6 +193,7 @@ class StreamArchiving(Archiving):
 
     _unit = "message"
     _created = ""
+    _archive: StreamArchive
 
     def _check_sources(self) -> None:
         """Sees that the stream is there, and can have what is asked for."""
@@ -213,7 +220,25 @@ class StreamArchiving(Archiving):
             order=("sequence", "timestamp", "offset"),
         )
 
+    def _find(self) -> None:
+        """Finds out which stream has the name now.
+
+        Raises:
+            Missing: none has.
+        """
+        place = self._order.stream
+        assert place is not None
+        with contextlib.closing(reader_of(replace(place, patience=0.0), self._terminal.say)) as reader:
+            try:
+                self._created = reader.state().created
+            except NoStream as error:
+                raise Missing(str(error)) from None
+            except Away:
+                return  # the query waits for the servers, and says so
+        self._archive.follow(self._created)
+
     def _lines(self, spark: SparkSession) -> DataFrame:
+        self._find()  # at each start: one that was made anew is another one
         options = dict(self._order.stream_options) | {
             "startingOffsets": "earliest",
             "failOnDataLoss": str(self._order.fails_on_loss).lower(),

@@ -18,6 +18,10 @@ class Denied(NatsError):
     """A server does not let us do what is wanted, or we do not trust it. It does not pass by itself."""
 
 
+class NoStream(NatsError):
+    """A stream is not there, and nobody may be asked to make it."""
+
+
 class MadeAnew(NatsError):
     """A stream is another than the one that was meant, under the same name."""
 

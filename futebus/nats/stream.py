@@ -34,7 +34,7 @@ from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, Not
 from ..core.text import printable
 from .address import is_within
 from .connection import PATIENCE, Connection
-from .errors import Away, Denied, NatsError
+from .errors import Away, Denied, NatsError, NoStream
 from .room import Room
 
 log = logging.getLogger(__name__)
@@ -60,10 +60,6 @@ _IN_USE = 10058
 _NEVER = (10052, 10074)
 """The errors of what no server does, though they say that it has failed (500): a stream that cannot be, and one on more servers
 than there can be."""
-
-
-class NoStream(NatsError):
-    """A stream is not there, and nobody may be asked to make it."""
 
 
 class Overtaken(NatsError):

@@ -6,8 +6,8 @@ The one rule: nothing of a stream that is there is changed. If it is of no use f
 from typing import Any, NamedTuple
 
 from .address import is_within
-from .errors import NatsError
-from .stream import NoStream, State, Stream
+from .errors import NatsError, NoStream
+from .stream import State, Stream
 
 NAMES_SECONDS = 60.0
 """How long a stream of several servers should know the names of messages at least. What was under way is tried again when they

@@ -5,6 +5,7 @@ The one rule: what cannot be meant is refused here, in one sentence that names t
 
 import contextlib
 import difflib
+import errno
 import hashlib
 import json
 import os
@@ -26,7 +27,7 @@ from pyspark.sql.types import (
 from ..core.kinds import LETTERS
 from ..core.quantities import size
 from ..nats.address import SCHEMES
-from ..nats.errors import Away, NatsError
+from ..nats.errors import Away, NatsError, NoStream
 from ..recorder.channel import ChannelError, check_channel
 from ..spool import LinesGone, SpoolError
 from .compat import HAS_LIMITS
@@ -45,8 +46,23 @@ class ServersAway(Sentence, RuntimeError):
     """No server of a stream has answered for too long. A query that is started again may find one."""
 
 
+class FilesAway(QueryError):
+    """A spool's file cannot be had now. A query that is started again may get it."""
+
+
+class StreamGone(QueryError):
+    """A stream is not there, or is another than the one that is wanted. Who starts the query may want that one, too."""
+
+
 class LinesRemoved(QueryError):
     """Lines have been removed between being looked up and being read. A query that is started again sees that they have."""
+
+
+PASSING = frozenset(
+    getattr(errno, name)
+    for name in "EIO ESTALE ETIMEDOUT EHOSTDOWN EHOSTUNREACH EMFILE ENFILE ENOMEM EAGAIN ENOSPC EDQUOT EBUSY".split()
+)
+"""What the system says of a disk, or of itself, that may be otherwise in a moment. What is missing or forbidden stays so."""
 
 
 @contextlib.contextmanager
@@ -65,11 +81,14 @@ def plainly() -> Iterator[None]:
         except OSError as error:
             if error.filename is None:
                 raise
-            raise QueryError(f"{os.fsdecode(error.filename)}: {error.strerror}") from None
+            kind = FilesAway if error.errno in PASSING else QueryError
+            raise kind(f"{os.fsdecode(error.filename)}: {error.strerror}") from None
 
 
 def as_ours(error: NatsError) -> Sentence:
     """What is wrong with a stream or its servers, as the format says it."""
+    if isinstance(error, NoStream):
+        return StreamGone(str(error))
     return (ServersAway if isinstance(error, Away) else QueryError)(str(error))
 
 

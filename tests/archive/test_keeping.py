@@ -15,11 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from futebus.archive import keeping
-from futebus.archive.archive import Archive
-from futebus.archive.keeping import MOST_FAILURES, KeptQuery
+from futebus.archive.archive import Archive, Position
+from futebus.archive.keeping import MOST_FAILURES, KeptQuery, Missing
 from futebus.archive.order import sentence
+from futebus.archive.sources import Sources
 from futebus.archive.storage import ArchiveError, StorageError
-from futebus.spark.options import QueryError
+from futebus.commands import archive as command
+from futebus.host.terminal import Terminal
+from futebus.spark.options import QueryError, plainly
+from futebus.spark.source.drains import DrainThread
 from futebus.spool import SpoolWriter
 
 from ..helpers.waiting import until
@@ -141,6 +145,95 @@ def test_what_no_start_mends_ends_it_at_once(trial: Make, error: Exception) -> N
     assert made.words == []
     assert str(error) in str(ended.value)
     assert sentence(ended.value) == str(error)
+
+
+class Ended:
+    """A query that has failed."""
+
+    isActive, lastProgress = False, None  # noqa: N815 (Spark's names)
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def exception(self) -> Exception:
+        return PySparkException(self._why)
+
+
+@pytest.mark.parametrize(
+    ("number", "lasts"), [(errno.ESTALE, False), (errno.EMFILE, False), (errno.EACCES, True), (errno.ENOENT, True)]
+)
+def test_a_file_of_a_spool_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch, number: int, lasts: bool) -> None:
+    """By what the system says: a shared disk is back soon, and another user's file stays his."""
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # which is set then, for Spark
+    with pytest.raises(QueryError) as told, plainly():
+        raise OSError(number, os.strerror(number), "/spools/B_log/0.lines")
+    ended = PySparkException(f"futebus.spark.options.{type(told.value).__name__}: {told.value}")
+    assert keeping.is_lasting(ended) is lasts
+    assert sentence(ended) == f"/spools/B_log/0.lines: {os.strerror(number)}"
+
+
+def test_lines_that_cannot_be_removed_now_stay(tmp_path: Path) -> None:
+    order = command._order(command.parser().parse_args([str(tmp_path / "B_log"), str(tmp_path / "archive")]))
+    sources = Sources(order, Terminal("test"))
+    calls: list[object] = []
+
+    class Failing:
+        """A channel whose spool's disk says no."""
+
+        spool_id = "spool"
+
+        def forget(self, line: int) -> None:
+            calls.append(line)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        def check(self) -> None:
+            calls.append("checked")
+
+    sources._drained["B_log"] = cast(DrainThread, Failing())
+    sources.forget({"B_log": Position("spool", 7)})
+    assert calls == [7, "checked"]
+
+
+def test_a_query_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its start opens the archive anew, and the storage may not answer yet."""
+    monkeypatch.setattr(keeping, "PAUSE_SECONDS", (0.0, 0.0))
+    words: list[str] = []
+    failures = iter([StorageError("the storage is away"), OSError(5, "Input/output error"), ArchiveError("it is damaged")])
+
+    def start() -> StreamingQuery:
+        if words:
+            raise next(failures)
+        return cast(StreamingQuery, Ended("futebus.spark.options.ServersAway: nobody answers"))
+
+    kept = KeptQuery("archive", start, words.append)
+    assert all(kept.look() for _ in range(3))
+    begin = "the query archive has failed, and is started again in 0 s: "
+    assert words == [f"{begin}{why}" for why in ("nobody answers", "the storage is away", "Input/output error")]
+    with pytest.raises(ArchiveError, match="it is damaged"):
+        kept.look()
+
+
+def test_what_is_gone_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "LOOK_SECONDS", 0.0)
+    words: list[str] = []
+    tries = itertools.count()
+
+    def start() -> StreamingQuery:
+        if 0 < next(tries) < 3 * MOST_FAILURES:
+            raise Missing("S: there is no such stream")
+        return cast(StreamingQuery, Ended("futebus.spark.options.StreamGone: S: there is no such stream"))
+
+    kept = KeptQuery("archive", start, words.append)
+    assert all(kept.look() for _ in range(3 * MOST_FAILURES + 1))
+    assert kept.query is not None
+    assert words == ["S: there is no such stream; waiting", "the query archive is started again"]
+    monkeypatch.setattr(keeping, "MISSING_SECONDS", -1.0)
+    kept = KeptQuery("archive", start, words.append)
+    assert kept.look()
+    tries = itertools.count(1)
+    assert kept.look()
+    with pytest.raises(ArchiveError, match=r"^S: there is no such stream \(for -1 s\)$"):
+        kept.look()
 
 
 def test_a_wrong_query_ends_at_once(spark: SparkSession) -> None:

@@ -1,5 +1,6 @@
 """Batches of lines become Parquet files, and small files large ones, each line once, wherever it is cut off."""
 
+import io
 import random
 import shutil
 import threading
@@ -10,11 +11,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from futebus.archive import run
 from futebus.archive.archive import SETTINGS, Archive, State
 from futebus.archive.compaction import GRACE, Compaction
-from futebus.archive.storage import ArchiveError, Storage
+from futebus.archive.storage import ArchiveError, Storage, StorageError
+from futebus.commands import archive as command
+from futebus.host.terminal import Terminal
 from futebus.spool import SpoolWriter
 
+from ..helpers.waiting import until
 from ..spool.spools import last_file, numbered
 from .archives import SCHEMA, Line, files, lines, read, table
 
@@ -347,3 +352,36 @@ def test_a_compaction_that_is_cut_off_anywhere(
         assert not list((copy / "_futebus" / "swaps").iterdir())
     assert len(files(copy)) == 2
     assert steps > (3 if can_exchange else 10)
+
+
+def test_a_compaction_that_fails_is_tried_again(
+    session: SparkSession, root: Path, spools: Path, said: list[Line], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a running archive does it: a storage that does not answer in the midst of it ends nothing."""
+    monkeypatch.setattr(run, "COMPACTION_SECONDS", 0.05)
+    shown = io.StringIO()
+    order = command._order(command.parser().parse_args([str(root.parent / "B_log"), str(root)]))
+    archiving = run.Archiving(order, Terminal("test", shown))
+    archiving._archive = opened(session, root, spools)
+    archiving._compaction = compaction(session, archiving._archive, can_exchange=False)
+    removed, failures = Storage.remove, iter([StorageError("the network is away"), OSError(5, "Input/output error")])
+
+    def failing(storage: Storage, name: str) -> None:
+        if name.startswith(HOUR) and (failure := next(failures, None)):
+            raise failure
+        removed(storage, name)
+
+    monkeypatch.setattr(Storage, "remove", failing)
+    thread = threading.Thread(target=archiving._compact)
+    thread.start()
+    try:
+        until(lambda: archiving._failure or len(files(root)) == 2, "it is compacted", 60)
+    finally:
+        archiving._stopping.set()
+        thread.join()
+    assert archiving._failure is None
+    assert read(root) == said
+    assert shown.getvalue().splitlines() == [
+        f"test: compaction has failed, and is tried again in 0.05 s: {why}"
+        for why in ("the network is away", "Input/output error")
+    ]

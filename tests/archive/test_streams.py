@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from futebus.nats.reader import Reader
 from futebus.spark.remote import read_place
 
 from ..helpers.nats import Server, keeping, serving
+from ..helpers.papers import TREE
 from ..helpers.programs import Start
 from ..helpers.streams import NAME, TIME, Filled, Filling, filling
 from ..helpers.waiting import until
@@ -263,6 +265,31 @@ def test_a_running_archive_of_a_stream_that_loses_its_last_messages(
     assert f"3 lines of {filled.url} came again" in words
     assert "0 lines archived" in words
     assert sorted(table(root).column("value").to_pylist()) == sorted(said)
+
+
+# ---------------------------------------------------------------------------------------------- who reads it
+
+
+@pytest.mark.parametrize("channel", [None, "U_log"])
+def test_what_the_page_reads_archives_with(
+    spark: SparkSession, filled: Filled, opened: Opened, place: Path, channel: str | None
+) -> None:
+    """As it is printed; also if there are outsiders' lines alone, which have no channel."""
+    if channel is None:
+        filled.outside(b"line 0\n")
+    else:
+        filled.fill(1, lines=1)
+    assert opened.add() == 1
+    page = (TREE / "man" / "futebus-archive.1").read_text().replace("/srv/archive", str(place / "archive"))
+    [by_spark] = re.findall(r"^\.Dl (spark\.read\..+)$", page, re.MULTILINE)
+    [by_pyarrow] = re.findall(r"^\.Bd -literal.*\n(from pyarrow .*\n(?:.+\n|\n)*?)\.Ed$", page, re.MULTILINE)
+    [row] = eval(by_spark, {"spark": spark}).collect()
+    names: dict[str, Any] = {}
+    exec(by_pyarrow, names)
+    [line] = names["lines"].to_table().to_pylist()
+    for found in (row.asDict(), line):
+        assert (found["channel"], found["value"], found["subject"]) == (channel, "line 0", "lines.a")
+        assert (type(found["date"]), type(found["hour"])) == (date, int)
 
 
 # ---------------------------------------------------------------------------------------------- what is wrong

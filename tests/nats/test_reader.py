@@ -6,10 +6,10 @@ import pytest
 
 from futebus.nats import address
 from futebus.nats.access import Access
-from futebus.nats.errors import Away
+from futebus.nats.errors import Away, NoStream
 from futebus.nats.fetching import removed
 from futebus.nats.reader import Reader
-from futebus.nats.stream import NoStream, Stream
+from futebus.nats.stream import Stream
 
 from ..helpers.nats import Server
 from .readers import Reading, fill, numbers

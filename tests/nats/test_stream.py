@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from nats.js.api import StreamConfig
 
 from futebus.nats import runs
-from futebus.nats.errors import Away, Denied
+from futebus.nats.errors import Away, Denied, NoStream
 from futebus.nats.room import NoRoom
 from futebus.nats.stream import (
     LAST,
@@ -18,7 +18,6 @@ from futebus.nats.stream import (
     LAST_OF_ALL,
     NAME,
     Message,
-    NoStream,
     Overtaken,
     Refused,
     Stream,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from futebus.nats.stream import NoStream, Stream
+from futebus.nats.errors import NoStream
+from futebus.nats.stream import Stream
 from futebus.nats.wanted import Unfit, Wanted
 
 from ..helpers.nats import Serving

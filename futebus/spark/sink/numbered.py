@@ -20,9 +20,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ...host.durable import write_all
 from ...nats import runs
-from ...nats.errors import Away, NatsError
+from ...nats.errors import Away, NatsError, NoStream
 from ...nats.reader import Reader
-from ...nats.stream import NoStream, Overtaken, Refused, Stream, UnderWay
+from ...nats.stream import Overtaken, Refused, Stream, UnderWay
 from ..remote import Place
 from ..telling import say
 from .asking import BATCH, BEGIN, END, Known, Told, ask, check_takes, has_kept

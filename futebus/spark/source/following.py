@@ -21,7 +21,7 @@ from ...nats.fetching import next_of
 from ...nats.reader import Reader
 from ...nats.stream import State
 from ...nats.wanted import Unfit, check_listens
-from ..options import QueryError, check_schema, plainly
+from ..options import QueryError, StreamGone, check_schema, plainly
 from ..remote import STREAM_COLUMNS, RemoteOptions, parse_remote
 from ..telling import say
 from .query import Offset, QueryReader
@@ -54,11 +54,12 @@ class Following:
         """What the stream is and has.
 
         Raises:
-            QueryError: it is not the one that is meant, or does not listen to the subject that is read.
+            StreamGone: it is not the one that is meant.
+            QueryError: it does not listen to the subject that is read.
         """
         state = self.reader.state()
         if self._options.created not in (None, state.created):
-            raise QueryError(f"{self._name} was made at {state.created}, and not at {self._options.created}")
+            raise StreamGone(f"{self._name} was made at {state.created}, and not at {self._options.created}")
         if not self._is_listened_to:
             self._is_listened_to = True
             subject = self._options.place.subject
