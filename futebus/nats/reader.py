@@ -13,7 +13,8 @@ from .access import Access
 from .address import Server
 from .connection import Servers
 from .errors import Away, MadeAnew
-from .fetching import Fetched, Pull, removed
+from .fetching import Fetched, Pull
+from .missing import Missing
 from .stream import State, Stream
 
 T = TypeVar("T")
@@ -55,8 +56,7 @@ class Reader:
         self._loop = asyncio.new_event_loop()
         self._stream: Stream | None = None
         self._pull: Pull | None = None
-        self._removed: list[int] = []
-        self._removed_at = (0, "", 0, 0)
+        self._missing = Missing(self)
         self.connections = 0
         """How many there have been. A server that comes back may have lost what it had."""
 
@@ -102,15 +102,9 @@ class Reader:
         """What the stream is and has."""
         return self.do(lambda stream: stream.state())
 
-    def removed(self) -> list[int]:
-        """See `removed`. The list may be long: it is asked for when there are others than before."""
-        state = self.state()
-        now = (self.connections, state.created, state.first, state.removed)
-        if now != self._removed_at:
-            # What is gone stays so. So the same are missing if as many are, without those that retention has reached.
-            known = [number for number in self._removed if number > state.first] if now[:2] == self._removed_at[:2] else []
-            self._removed, self._removed_at = known if len(known) == state.removed else self.do(removed), now
-        return self._removed
+    def missing(self, begin: int, end: int) -> int | None:
+        """The first number from `begin` up to `end` whose message was removed; None if all are there. See `Missing`."""
+        return self._missing.first(begin, end)
 
     def time_of(self, sequence: int, *, or_later: bool = False) -> str | None:
         """When the stream got a message, in UTC, to the nanosecond: as text, which can be compared.

@@ -7,9 +7,8 @@ import pytest
 from futebus.nats import address
 from futebus.nats.access import Access
 from futebus.nats.errors import Away
-from futebus.nats.fetching import removed
 from futebus.nats.reader import Reader
-from futebus.nats.stream import NoStream, Stream
+from futebus.nats.stream import NoStream
 
 from ..helpers.nats import Server
 from .readers import Reading, fill, numbers
@@ -35,38 +34,6 @@ def test_waiting_for_the_next(reading: Reading) -> None:
     assert reader.wait_for(4, 30)
     assert numbers(reader, 4, 5) == [0]
     assert reader.wait_for(2, 30)
-
-
-def test_what_was_removed_is_asked_for_when_it_has_changed(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    async def asking(stream: Stream) -> list[int]:
-        asked.append(stream)
-        return await removed(stream)
-
-    monkeypatch.setattr("futebus.nats.reader.removed", asking)
-    reader = reading()
-    fill(reader, 10)
-
-    def told(count: int) -> list[int]:
-        found = [reader.removed() for _ in range(2)]
-        assert (found[0], len(asked)) == (found[1], count)
-        return found[0]
-
-    def delete(number: int) -> None:
-        reader.do(lambda stream: stream.jetstream.delete_msg("LINES", number))
-
-    assert told(0) == []
-    delete(3)
-    delete(5)
-    assert told(1) == [3, 5]
-    reader.do(lambda stream: stream.jetstream.purge_stream("LINES", seq=5))
-    count = len(asked) + bool(reader.state().removed)  # servers differ in whether a gap at the beginning is one
-    assert told(count) == []
-    delete(8)
-    assert told(count + 1) == [8]
-    reader.do(lambda stream: stream.jetstream.purge_stream("LINES", seq=7))
-    assert told(count + 1) == [8]
 
 
 def test_when_a_message_came(reading: Reading) -> None:

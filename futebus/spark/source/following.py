@@ -210,9 +210,9 @@ class Following:
             begin = state.first
         if self._options.place.subject is not None and self._options.fails_on_loss:
             # Tasks see what is missing, but not whether it was of this subject; nor does anybody else.
-            for number in self.reader.removed():
-                if begin <= number < stop:
-                    self._lose(f"message {number} of {self._name} has been removed before it was read")
+            number = self.reader.missing(begin, stop)
+            if number is not None:
+                self._lose(f"message {number} of {self._name} has been removed before it was read")
         last = (stop - 1, end["at"]) if end.get("at") and stop == end["next"] else None
         yield from cut_messages(self._options, state, begin, stop, last=last)
 

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from futebus.spark.options import LinesRemoved, QueryError
 from futebus.spark.remote import STREAM_SCHEMA
 from tests.helpers.nats import Server, keeping, serving
-from tests.helpers.streams import Filled, Filling, filling
+from tests.helpers.streams import NAME, Filled, Filling, filling
 
 from .followings import Stream, filled, following, stream, texts
 from .kept import Keep, keep
@@ -42,6 +42,31 @@ def test_a_message_is_removed_by_hand(filled: Filled, stream: Stream, keep: Keep
             query.finish()
     else:
         assert [row.value for row in query.finish()] == said[:20] + said[30:50]
+
+
+def test_messages_of_a_subject_that_filled_blocks_of_a_store_are_removed(filled: Filled) -> None:
+    """Some servers do not list them."""
+    text = b"x" * 200_000 + b"\n"
+
+    def fill(count: int) -> None:
+        for _ in range(count):
+            filled.outside(text, "lines.b")
+
+    fill(42)
+    filled.outside(b"another\n")
+    stream = following(filled, path=f"{filled.url}/lines.b")
+    try:
+        first = stream.latest(None, False)
+        assert list(stream.partitions(stream.initial(), first))
+        fill(19)
+        filled.outside(b"another\n")
+        filled.do(lambda each: each.jetstream.purge_stream(NAME, subject="lines.b"))
+        filled.do(lambda each: each.jetstream.publish("lines.b", b"the next\n"))
+        second = stream.latest(first, False)
+        with pytest.raises(QueryError, match=r"message 44 of .* has been removed before it was read"):
+            list(stream.partitions(first, second))
+    finally:
+        stream.stop()
 
 
 @pytest.mark.parametrize("fails", [True, False])
