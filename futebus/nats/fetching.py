@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from .connection import WAITING_BYTES, WAITING_MESSAGES
+from .connection import PATIENCE, WAITING_BYTES, WAITING_MESSAGES
 from .errors import Away
 from .stream import Stream
 
@@ -78,6 +78,20 @@ class Pull:
         self._is_torn = False
         """Whether messages were lost on the way."""
         self._most_bytes = ASKED_BYTES
+        self._asked_at = time.monotonic()
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether a request has outlived its time: it always ends with a word, unless nobody knows us any more."""
+        return self._asked > 0 and time.monotonic() >= self._asked_at + ASKED_SECONDS + 1
+
+    async def is_known(self) -> bool:
+        """Whether the server still knows us, as far as can be told: it forgets who has not asked for long, and does not answer him."""
+        if self.is_deaf:  # or nobody has listened: what has come meanwhile is heard now
+            with self.stream.sorted():
+                await self.stream.connection.client.flush(PATIENCE)
+            await asyncio.sleep(0)
+        return not self.is_deaf and time.monotonic() < self._asked_at + IDLE_SECONDS / 2
 
     async def begin(self) -> None:
         """Has the server know us.
@@ -126,7 +140,7 @@ class Pull:
 
     async def _ask(self, count: int, seconds: float) -> None:
         wanted = {"batch": count, "max_bytes": self._most_bytes, "expires": int(seconds * 1e9)}
-        self._asked, self._status = count, ""
+        self._asked, self._status, self._asked_at = count, "", time.monotonic()
         with self.stream.sorted():
             await self.stream.connection.client.publish(
                 f"{_API}.CONSUMER.MSG.NEXT.{self.stream.name}.{self._name}", json.dumps(wanted).encode(), self._inbox
@@ -181,12 +195,15 @@ class Pull:
         return arrived
 
     async def is_there(self, seconds: float) -> bool:
-        """Waits until there is a message. Returns whether there is one. It is not taken: nobody may ask for `some` then."""
+        """Waits until there is a message. Returns whether there is one: if not, see `is_deaf`.
+
+        It is not taken: nobody may ask for `some` then.
+        """
         end = time.monotonic() + seconds
-        while not self._arrived and (left := end - time.monotonic()) > 0:
+        while not self._arrived and not self.is_deaf and (left := end - time.monotonic()) > 0:
             if not self._asked:
                 await self._ask(1, ASKED_SECONDS)
-            await self._wait(left)
+            await self._wait(min(left, max(self._asked_at + ASKED_SECONDS + 1 - time.monotonic(), 0.001)))
             self._news.clear()
         return bool(self._arrived)
 

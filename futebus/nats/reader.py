@@ -138,9 +138,7 @@ class Reader:
         at = first
 
         async def some(stream: Stream) -> tuple[list[Fetched], int]:
-            pull = self._pull
-            if pull is None or (pull.stream, pull.next, pull.subject, pull.headers_only) != (stream, at, subject, headers_only):
-                pull = await self._pull_from(stream, at, subject, headers_only)
+            pull = await self._pull_from(stream, at, subject, headers_only)
             return await pull.some(end), pull.next
 
         while at < end:
@@ -148,8 +146,12 @@ class Reader:
             yield from found
 
     async def _pull_from(self, stream: Stream, first: int, subject: str | None, headers_only: bool) -> Pull:
-        if self._pull is not None:
-            await self._pull.end()
+        """The pull that goes on there, or a new one."""
+        if (pull := self._pull) is not None:
+            same = (pull.stream, pull.next, pull.subject, pull.headers_only) == (stream, first, subject, headers_only)
+            if same and await pull.is_known():
+                return pull
+            await pull.end()
         self._pull = None
         pull = Pull(stream, first, subject, headers_only=headers_only)
         await pull.begin()
@@ -167,10 +169,11 @@ class Reader:
         end = time.monotonic() + seconds
 
         async def wait(stream: Stream) -> bool:
-            pull = self._pull
-            if pull is None or (pull.stream, pull.next, pull.subject, pull.headers_only) != (stream, sequence, subject, True):
+            while True:
                 pull = await self._pull_from(stream, sequence, subject, True)
-            return await pull.is_there(max(end - time.monotonic(), 0.001))
+                has_come = await pull.is_there(max(end - time.monotonic(), 0.001))
+                if has_come or not pull.is_deaf or time.monotonic() >= end:
+                    return has_come
 
         has_come = self.do(wait)
         if has_come and self._pull is not None:

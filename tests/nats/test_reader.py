@@ -4,13 +4,14 @@ import re
 
 import pytest
 
-from futebus.nats import address
+from futebus.nats import address, fetching
 from futebus.nats.access import Access
 from futebus.nats.errors import Away
 from futebus.nats.reader import Reader
 from futebus.nats.stream import NoStream
 
 from ..helpers.nats import Server
+from ..helpers.waiting import until
 from .readers import Reading, fill, numbers
 
 
@@ -34,6 +35,39 @@ def test_waiting_for_the_next(reading: Reading) -> None:
     assert reader.wait_for(4, 30)
     assert numbers(reader, 4, 5) == [0]
     assert reader.wait_for(2, 30)
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_one_who_waits_is_forgotten(reading: Reading, monkeypatch: pytest.MonkeyPatch, is_idle: bool) -> None:
+    """He has not asked for too long; or the server that knew him has died, and nobody answers."""
+    monkeypatch.setattr(fetching, "ASKED_SECONDS", 0.5)
+    reader, other = reading(), reading()
+    fill(reader, 1)
+    assert not reader.wait_for(2, 0.01)
+    pull = reader._pull
+    assert pull is not None
+    reader.do(lambda stream: stream.jetstream.delete_consumer("LINES", pull._name))
+    if is_idle:
+        pull._asked_at -= fetching.IDLE_SECONDS
+    fill(other, 1)
+    assert reader.wait_for(2, 5)
+    assert numbers(reader, 2, 3, headers_only=True) == [0]
+    assert reader.connections == 1
+
+
+def test_what_came_while_nobody_listened_is_heard(reading: Reading) -> None:
+    """A reader listens when he is asked for something alone."""
+    reader, other = reading(), reading()
+    fill(reader, 1)
+    assert not reader.wait_for(2, 0.01)
+    pull = reader._pull
+    assert pull is not None
+    fill(other, 1)
+    pull._asked_at -= fetching.ASKED_SECONDS + 1
+    assert pull.is_deaf
+    until(lambda: reader.do(lambda stream: pull.is_known()), "it is heard")
+    assert reader.wait_for(2, 5)
+    assert reader._pull is None
 
 
 def test_when_a_message_came(reading: Reading) -> None:
