@@ -17,6 +17,7 @@ from nats.js.errors import NotFoundError
 
 from .errors import Away, NatsError
 from .fetching import ALL_CAME
+from .limits import add_consumer
 from .stream import Message, Stream
 
 BATCH = 256
@@ -120,7 +121,7 @@ class Consumer:
         )
         client = self._stream.connection.client
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
-            await self._stream.jetstream.add_consumer(self._stream.name, config)
+            await add_consumer(self._stream, config)
             self._inbox = client.new_inbox()
             await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
 

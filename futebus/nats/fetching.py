@@ -17,6 +17,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from .connection import PATIENCE, WAITING_BYTES, WAITING_MESSAGES
 from .errors import Away
+from .limits import add_consumer
 from .stream import Stream
 
 DETAILS_SECONDS = 120.0
@@ -79,6 +80,7 @@ class Pull:
         """Whether messages were lost on the way."""
         self._most_bytes = ASKED_BYTES
         self._asked_at = time.monotonic()
+        self._idle = IDLE_SECONDS
 
     @property
     def is_deaf(self) -> bool:
@@ -86,12 +88,12 @@ class Pull:
         return self._asked > 0 and time.monotonic() >= self._asked_at + ASKED_SECONDS + 1
 
     async def is_known(self) -> bool:
-        """Whether the server still knows us, as far as can be told: it forgets who has not asked for long, and does not answer him."""
+        """Whether the server still knows us, as far as can be told: it has been asked lately, and has answered."""
         if self.is_deaf:  # or nobody has listened: what has come meanwhile is heard now
             with self.stream.sorted():
-                await self.stream.connection.client.flush(PATIENCE)
+                await self.stream.connection.client.flush(round(PATIENCE))
             await asyncio.sleep(0)
-        return not self.is_deaf and time.monotonic() < self._asked_at + IDLE_SECONDS / 2
+        return not self.is_deaf and time.monotonic() < self._asked_at + self._idle / 2
 
     async def begin(self) -> None:
         """Has the server know us.
@@ -101,7 +103,7 @@ class Pull:
             Denied, Away: the server does not let us, or does not answer.
         """
         with self.stream.sorted():
-            client, jetstream = self.stream.connection.client, self.stream.jetstream
+            client = self.stream.connection.client
             self._inbox = client.new_inbox()
             self._subscription: Subscription = await client.subscribe(
                 self._inbox, cb=self._take, pending_bytes_limit=2 * WAITING_BYTES, pending_msgs_limit=WAITING_MESSAGES
@@ -116,8 +118,9 @@ class Pull:
                 mem_storage=True,
                 num_replicas=1,
             )
-            info = await jetstream.add_consumer(self.stream.name, config)
+            info = await add_consumer(self.stream, config)
             self._name, self._pending = info.name, info.num_pending or 0
+            self._idle = info.config.inactive_threshold or IDLE_SECONDS
 
     async def _take(self, message: Msg) -> None:
         words = message.reply.split(".")
