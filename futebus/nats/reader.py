@@ -106,18 +106,14 @@ class Reader:
         """The first number from `begin` up to `end` whose message was removed; None if all are there. See `Missing`."""
         return self._missing.first(begin, end)
 
-    def time_of(self, sequence: int, *, or_later: bool = False) -> str | None:
+    def time_of(self, sequence: int) -> str | None:
         """When the stream got a message, in UTC, to the nanosecond: as text, which can be compared.
 
-        Args:
-            sequence: its number.
-            or_later: if there is none, of the next one.
-
         Returns:
-            None if there is none.
+            None if it is not there.
         """
         found = self.do(lambda stream: stream.stored(sequence))
-        if found is None or (found[0] != sequence and not or_later):
+        if found is None or found[0] != sequence:
             return None
         seconds, fraction = divmod(found[1], 10**9)
         return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09}Z"

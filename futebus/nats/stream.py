@@ -248,9 +248,7 @@ class Stream:
                 if error.err_code == NO_STREAM:
                     raise
                 return None
-            whole, _, rest = told["message"]["time"].removesuffix("Z").partition(".")
-            seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S"))
-            return told["message"]["seq"], seconds * 10**9 + int(rest.ljust(9, "0"))
+            return told["message"]["seq"], moment(told["message"]["time"])
 
     async def publish(self, subject: str, payload: bytes, headers: Mapping[str, str], behind: int, name: str) -> int:
         """Adds a message. When this returns, the stream has it on as many servers as it is to have.
@@ -351,6 +349,12 @@ class Stream:
         except (ValueError, LookupError, TypeError, AttributeError) as error:  # of nats-py, which expects JetStream's answers
             log.debug("an answer that is none", exc_info=error)
             raise Away(f"{self.shown}: what answers for it is no JetStream") from None
+
+
+def moment(text: str) -> int:
+    """A time as a server says it, in UTC, in nanoseconds since the epoch."""
+    whole, _, rest = text.removesuffix("Z").partition(".")
+    return calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) * 10**9 + int(rest.ljust(9, "0"))
 
 
 def _short(name: str) -> str:

@@ -113,3 +113,14 @@ def filling() -> Iterator[Filling]:
     yield make
     for filled in made:
         filled.close()
+
+
+def put_back(patch: pytest.MonkeyPatch, seconds: int = 3600) -> None:
+    """Puts back the clock of servers: what comes from now on has come earlier, as far as `Stream.stored` tells."""
+    now, stored = time.time_ns(), Stream.stored
+
+    async def earlier(stream: Stream, sequence: int) -> tuple[int, int] | None:
+        found = await stored(stream, sequence)
+        return found if found is None or found[1] < now else (found[0], found[1] - seconds * 10**9)
+
+    patch.setattr(Stream, "stored", earlier)
