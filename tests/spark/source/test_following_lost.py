@@ -52,8 +52,8 @@ def test_messages_of_a_subject_that_filled_blocks_of_a_store_are_removed(filled:
         for _ in range(count):
             filled.outside(text, "lines.b")
 
-    fill(42)
     filled.outside(b"another\n")
+    fill(42)
     stream = following(filled, path=f"{filled.url}/lines.b")
     try:
         first = stream.latest(None, False)
@@ -138,8 +138,9 @@ def test_numbers_are_given_anew_by_a_clock_that_is_behind(
         filled.outside(text)
     stream = following(filled, failOnDataLoss=False)
     try:
+        assert texts(stream, first, stream.latest(first, False))[-more:] == said
         assert [sequence for sequence, _ in first["marks"]] == [1, 5, 7, 8]
-        assert texts(stream, first, stream.latest(first, False)) == [b"line 1\n", b"line 2\n", *said]
+        assert texts(stream, first, stream.latest(first, False))[:-more] == [b"line 1\n", b"line 2\n"]
     finally:
         stream.stop()
 
