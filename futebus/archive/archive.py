@@ -30,6 +30,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
+from ..nats.marks import Mark
 from ..spool import LinesDamaged, LinesGone, Spool
 from .storage import ArchiveError, Storage
 
@@ -57,23 +58,23 @@ class Position:
     """The identity of the spool."""
     line: int
     """The offset of the first line that is not in the archive."""
-    time: int = 0
-    """Of a stream: a time of its servers, in nanoseconds. What is archived is not younger, and what comes later is; 0 if an older
-    version has written this."""
+    marks: tuple[Mark, ...] = ()
+    """Of a stream: some of the messages that are archived, by which it is known; none if an older version has written this."""
     lost: tuple[int, int, int] = (0, 0, 0)
-    """Of a stream that has lost messages that are archived: from which number to which these were, and up to which time of its
-    servers their lines are looked for in what comes."""
+    """Of a stream that has lost messages that are archived: from which number to which these were, and up to which time of this
+    machine, in nanoseconds, their lines are looked for in what comes."""
 
     def to_json(self) -> dict[str, Any]:
         """What a state's file has of it."""
         told: dict[str, Any] = {"spool": self.spool, "line": self.line}
-        return told | ({"time": self.time} if self.time else {}) | ({"lost": self.lost} if any(self.lost) else {})
+        return told | ({"marks": self.marks} if self.marks else {}) | ({"lost": self.lost} if any(self.lost) else {})
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "Position":
         """Reads that. Older versions have written less."""
         first, end, until = told.get("lost", (0, 0, 0))
-        return cls(told["spool"], told["line"], told.get("time", 0), (first, end, until))
+        marks = tuple(Mark(sequence, time) for sequence, time in told.get("marks", ()))
+        return cls(told["spool"], told["line"], marks, (first, end, until))
 
 
 @dataclass(frozen=True, slots=True)

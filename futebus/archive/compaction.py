@@ -24,6 +24,9 @@ SWAP = "swap.json"
 GRACE = timedelta(minutes=5)
 """How long after its end an hour is left alone: the last of its lines are still on their way."""
 
+AHEAD = timedelta(days=1)
+"""How much later than now an hour may be that is waited for. Others are of a clock that was wrong, and are looked at at once."""
+
 SCHEMA = "value {}, offset LONG, timestamp TIMESTAMP, address STRING"
 
 
@@ -70,7 +73,8 @@ class Compaction:
 
     def due(self, now: datetime) -> list[str]:
         """The hours that are to be looked at, oldest first."""
-        return sorted((hour for hour in self._archive.state.hours if _end(hour) + GRACE <= now), key=_end)
+        ends = {hour: _end(hour) for hour in self._archive.state.hours}
+        return sorted((hour for hour, end in ends.items() if not now - GRACE < end < now + AHEAD), key=ends.__getitem__)
 
     def compact(self, hour: str) -> int:
         """Compacts an hour, if it has too many small files.

@@ -1,27 +1,31 @@
 """A stream of NATS as an archive: what many hosts have said, each line once.
 
 The one rule: how far the stream is archived is one number, that of the next message. It belongs to the stream that was made at a
-certain time: one that is made anew is another one, whose numbers begin again. And it belongs to what came up to a certain time: a
-server that loses its power may lose its last messages, and give their numbers to others, which are archived as well. Recorders
-publish again what it has lost: these lines are known by their own numbers, and left out.
+certain time: one that is made anew is another one, whose numbers begin again. And it belongs to certain messages, of which some
+are known by when they came: a server that loses its power may lose its last messages, and give their numbers to others, which are
+archived as well. What comes again then is left out: a message that was not lost is the same one, and lines that recorders publish
+again are known by their own numbers.
 
 There are no spools here: the stream is what is read again after a failure.
 """
 
 import contextlib
+import functools
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 from pyspark.sql.types import StructType
 
 from ..core.text import counted
 from ..nats.errors import Away, NatsError, NoStream
+from ..nats.marks import kept, marked, newest
 from ..nats.reader import Reader
-from ..nats.stream import State
+from ..nats.state import State
 from ..nats.wanted import check_listens
 from ..spark.remote import Place
 from .archive import Archive, Position
@@ -36,55 +40,14 @@ AGAIN_SECONDS = 3600.0
 LINE = ("subject", "host", "offset", "value")
 """What a line has that is published again. Its message may have begun with another one, and so have another time."""
 
+SAME = ("sequence", "timestamp")
+"""What else an outsider's line has if its message is the same one: he may say the same twice."""
+
 COLUMNS = f"{SCHEMA}, host STRING, subject STRING, sequence LONG"
 
 
 class MessagesReplaced(NatsError):
     """The stream has lost messages, and got others with their numbers, while they were read. Read again, they are known."""
-
-
-class Kept:
-    """How far a stream is still the one that was archived.
-
-    Args:
-        reader: of the stream.
-        at: how far it is archived.
-    """
-
-    def __init__(self, reader: Reader, at: Position) -> None:
-        self._reader, self._at = reader, at
-        self.next = at.line
-        """The number of the first message that is not archived."""
-        state = reader.state()
-        if state.created == at.spool and at.time:
-            self._compare(state)
-
-    def _stored(self, sequence: int) -> tuple[int, int] | None:
-        return self._reader.do(lambda stream: stream.stored(sequence))
-
-    def _compare(self, state: State) -> None:
-        low, end = state.first, min(self._at.line, state.last + 1)
-        if low >= end:
-            return
-        found = self._stored(end - 1)
-        if found is not None and found[0] < end and found[1] <= self._at.time:
-            return
-        high, first = end, found
-        while low < high:
-            middle = (low + high) // 2
-            found = self._stored(middle)
-            if found is None or found[1] > self._at.time:
-                high, first = middle, found
-            else:
-                low = found[0] + 1
-        # What retention or somebody has removed is missing, and no other has its number.
-        if first is not None and first[0] < end:
-            self.next = first[0]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no number of an archived message is that of another one now."""
-        return self.next == self._at.line
 
 
 class StreamArchive(Archive):
@@ -118,36 +81,39 @@ class StreamArchive(Archive):
             NatsError: the stream does not tell how far it is the one that was archived.
         """
         with contextlib.closing(reader_of(self._place, self._say)) as self._reader:
-            self._newest = self._look()
-            self._next, self._lost = self._begin()
+            state = self._reader.state()
+            self._newest = self._reader.do(lambda stream: newest(stream, state))
+            self._next, self._lost = self._begin(state)
             return super().add(lines)
 
-    def _look(self) -> Position:
-        """How far the stream goes, and so the batch at most, and when the last of it came."""
-        last = max(self._reader.state().last, 1)
-        found = self._reader.do(lambda stream: stream.stored(last))
-        return Position(self._created, last + 1) if found is None else Position(self._created, found[0] + 1, found[1])
-
-    def _begin(self) -> tuple[int, tuple[int, int, int]]:
+    def _begin(self, state: State) -> tuple[int, tuple[int, int, int]]:
         """The number of the first message that is not archived, 0 if none is; and what the stream has lost, as in `Position`."""
         at = self.state.positions.get(self._key)
         if at is None or at.spool != self._created:
             return 0, (0, 0, 0)
+        now = time.time_ns()
         first, end, until = at.lost
-        is_over = until < self._newest.time
-        kept = Kept(self._reader, at)
-        if kept.is_whole:
-            return kept.next, (0, 0, 0) if is_over else at.lost
-        if self._said != (kept.next, at.line):
-            self._said = kept.next, at.line
+        is_over = until < now
+        begin = self._known(state, at)
+        if begin == at.line:
+            return begin, (0, 0, 0) if is_over else at.lost
+        if self._said != (begin, at.line):
+            self._said = begin, at.line
             self._say(
-                f"{self._place.shown} has lost its last messages, {kept.next} to {at.line} of those that are archived, and given"
+                f"{self._place.shown} has lost its last messages, {begin} to {at.line} of those that are archived, and given"
                 " their numbers to others: these are archived, too"
             )
-        until = self._newest.time + int(AGAIN_SECONDS * 1e9)
-        if is_over:
-            return kept.next, (kept.next, at.line, until)
-        return kept.next, (min(first, kept.next), max(end, at.line), until)
+        until = now + int(AGAIN_SECONDS * 1e9)
+        return begin, (begin, at.line, until) if is_over else (min(first, begin), max(end, at.line), until)
+
+    def _known(self, state: State, at: Position) -> int:
+        """The number of the first message that is not known to be archived."""
+        if state.created != at.spool or not at.marks:
+            return at.line
+        behind = self._reader.do(lambda stream: kept(stream, state, at.marks, at.line))
+        found = self._reader.do(lambda stream: stream.stored(behind)) if behind < at.line else None
+        # What retention or somebody has removed is missing, and no other has its number.
+        return found[0] if found is not None and found[0] < at.line else at.line
 
     def _left_out(self, lines: DataFrame) -> DataFrame:
         # Of each batch: a query may go back in a stream that has lost messages, or begin anew without its checkpoint.
@@ -164,13 +130,14 @@ class StreamArchive(Archive):
         if not channels:
             return staging
         first, end, _ = self._lost
-        schema = StructType([field for field in new.schema.fields if field.name in (*LINE, "sequence")])
+        schema = StructType([field for field in new.schema.fields if field.name in (*LINE, *SAME)])
         with self.lock:  # what is read is not compacted meanwhile
             had = spark.read.schema(schema).parquet(*map(self.storage.uri, channels))
-            # A line that comes again may have an earlier time, and no later one.
-            had = had.where(F.col("date") >= min(place[1] for place in places).removeprefix("date="))
-            had = had.where((F.col("sequence") >= first) & (F.col("sequence") < end)).select(*LINE)
-            sifted = super()._stage(new.join(had, [*LINE], "left_anti"))
+            # A line that comes again may have an earlier time, and hardly a later one.
+            oldest = min(place[1] for place in places).removeprefix("date=")
+            had = had.where(F.col("date") >= F.date_sub(F.lit(oldest), 1))
+            had = had.where((F.col("sequence") >= first) & (F.col("sequence") < end)).select(*LINE, *SAME)
+            sifted = super()._stage(new.join(had, _is_again(new, had), "left_anti"))
         count = self._rows(spark, staging) - self._rows(spark, sifted)
         if count:
             self._say(f"{counted(count, 'line', ',')} of {self._place.shown} came again: archived already, and left out")
@@ -182,10 +149,28 @@ class StreamArchive(Archive):
 
     def _count(self, spark: SparkSession, staging: str) -> tuple[int, dict[str, Position]]:
         staged = spark.read.schema("sequence LONG").parquet(self.storage.uri(staging))
-        ((count, last),) = staged.agg(F.count("*"), F.max("sequence")).collect()
-        if last >= self._newest.line or not Kept(self._reader, self._newest).is_whole:
+        ((count, first, last),) = staged.agg(F.count("*"), F.min("sequence"), F.max("sequence")).collect()
+        at = self.state.positions.get(self._key)
+        before = at.marks if at is not None and at.spool == self._created else ()
+        marks = self._reader.do(lambda stream: marked(stream, before, max(first, self._next), last + 1))
+        # Now: if the newest is the same, what has just been marked is what was read.
+        if not self._has_newest(last):
             raise MessagesReplaced(f"{self._place.shown} has lost its last messages while they were read, and got others")
-        return count, {**self.state.positions, self._key: Position(self._created, last + 1, self._newest.time, self._lost)}
+        return count, {**self.state.positions, self._key: Position(self._created, last + 1, marks, self._lost)}
+
+    def _has_newest(self, last: int) -> bool:
+        """Whether the stream still has what it had when the batch began; `last` is of the batch."""
+        then, state = self._newest, self._reader.state()
+        if then is None or last > then.sequence:
+            return False
+        return self._reader.do(lambda stream: kept(stream, state, (then,), then.sequence + 1)) > then.sequence
+
+
+def _is_again(new: DataFrame, had: DataFrame) -> Column:
+    """Whether a line is one that is archived. Nothing of an outsider's line is its own, but its message."""
+    lines = [new[name].eqNullSafe(had[name]) for name in LINE]
+    message = [new[name] == had[name] for name in SAME]
+    return functools.reduce(Column.__and__, lines, new["host"].isNotNull() | functools.reduce(Column.__and__, message))
 
 
 class StreamArchiving(Archiving):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from ..core.text import counted
 from ..nats.consumer import Consumer
 from ..nats.errors import NatsError
-from ..nats.stream import State, Stream
+from ..nats.state import State
+from ..nats.stream import Stream
 from .progress import Mark, Progress, Reached
 
 AROUND_SECONDS = 20.0

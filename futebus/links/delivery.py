@@ -24,7 +24,8 @@ from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
 from ..nats.consumer import Consumer, Taken, Unconfirmed, moment
 from ..nats.errors import Away, NatsError
-from ..nats.stream import State, Stream
+from ..nats.state import State
+from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
 from .agreement import known, look_around
 from .progress import Progress

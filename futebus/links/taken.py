@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from ..core.lines import end, lines
 from ..nats import runs
-from ..nats.stream import Message
+from ..nats.state import Message
 from .progress import share_of, source_of
 
 

@@ -19,7 +19,8 @@ from nats.js.errors import NotFoundError
 from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
 from .fetching import ALL_CAME
-from .stream import Message, Stream
+from .state import Message
+from .stream import Stream
 
 BATCH = 256
 """Messages that are asked for at once, at most."""

@@ -15,8 +15,9 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from .connection import WAITING_BYTES, WAITING_MESSAGES
+from .connection import PATIENCE, WAITING_BYTES, WAITING_MESSAGES
 from .errors import Away
+from .limits import add_consumer
 from .stream import Stream
 
 DETAILS_SECONDS = 120.0
@@ -78,6 +79,21 @@ class Pull:
         self._is_torn = False
         """Whether messages were lost on the way."""
         self._most_bytes = ASKED_BYTES
+        self._asked_at = time.monotonic()
+        self._idle = IDLE_SECONDS
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether a request has outlived its time: it always ends with a word, unless nobody knows us any more."""
+        return self._asked > 0 and time.monotonic() >= self._asked_at + ASKED_SECONDS + 1
+
+    async def is_known(self) -> bool:
+        """Whether the server still knows us, as far as can be told: it has been asked lately, and has answered."""
+        if self.is_deaf:  # or nobody has listened: what has come meanwhile is heard now
+            with self.stream.sorted():
+                await self.stream.connection.client.flush(round(PATIENCE))
+            await asyncio.sleep(0)
+        return not self.is_deaf and time.monotonic() < self._asked_at + self._idle / 2
 
     async def begin(self) -> None:
         """Has the server know us.
@@ -87,7 +103,7 @@ class Pull:
             Denied, Away: the server does not let us, or does not answer.
         """
         with self.stream.sorted():
-            client, jetstream = self.stream.connection.client, self.stream.jetstream
+            client = self.stream.connection.client
             self._inbox = client.new_inbox()
             self._subscription: Subscription = await client.subscribe(
                 self._inbox, cb=self._take, pending_bytes_limit=2 * WAITING_BYTES, pending_msgs_limit=WAITING_MESSAGES
@@ -102,8 +118,9 @@ class Pull:
                 mem_storage=True,
                 num_replicas=1,
             )
-            info = await jetstream.add_consumer(self.stream.name, config)
+            info = await add_consumer(self.stream, config)
             self._name, self._pending = info.name, info.num_pending or 0
+            self._idle = info.config.inactive_threshold or IDLE_SECONDS
 
     async def _take(self, message: Msg) -> None:
         words = message.reply.split(".")
@@ -126,7 +143,7 @@ class Pull:
 
     async def _ask(self, count: int, seconds: float) -> None:
         wanted = {"batch": count, "max_bytes": self._most_bytes, "expires": int(seconds * 1e9)}
-        self._asked, self._status = count, ""
+        self._asked, self._status, self._asked_at = count, "", time.monotonic()
         with self.stream.sorted():
             await self.stream.connection.client.publish(
                 f"{_API}.CONSUMER.MSG.NEXT.{self.stream.name}.{self._name}", json.dumps(wanted).encode(), self._inbox
@@ -181,12 +198,15 @@ class Pull:
         return arrived
 
     async def is_there(self, seconds: float) -> bool:
-        """Waits until there is a message. Returns whether there is one. It is not taken: nobody may ask for `some` then."""
+        """Waits until there is a message. Returns whether there is one: if not, see `is_deaf`.
+
+        It is not taken: nobody may ask for `some` then.
+        """
         end = time.monotonic() + seconds
-        while not self._arrived and (left := end - time.monotonic()) > 0:
+        while not self._arrived and not self.is_deaf and (left := end - time.monotonic()) > 0:
             if not self._asked:
                 await self._ask(1, ASKED_SECONDS)
-            await self._wait(left)
+            await self._wait(min(left, max(self._asked_at + ASKED_SECONDS + 1 - time.monotonic(), 0.001)))
             self._news.clear()
         return bool(self._arrived)
 
@@ -208,8 +228,12 @@ async def next_of(stream: Stream, sequence: int, subject: str | None) -> int | N
     return found.sequence if found else None
 
 
-async def removed(stream: Stream) -> list[int]:
+async def removed(stream: Stream) -> list[int] | None:
     """The numbers of messages that are missing between the first that the stream has and the last that it got, in order.
+
+    Returns:
+        None if the server does not know them all. 2.9.10 leaves out those that filled whole blocks of its store, and those
+        with which one began.
 
     Raises:
         NoStream: there is no such stream.
@@ -218,4 +242,12 @@ async def removed(stream: Stream) -> list[int]:
     with stream.sorted():
         request = json.dumps({"deleted_details": True}).encode()
         told = await stream.jetstream._api_request(f"{_API}.STREAM.INFO.{stream.name}", request, timeout=DETAILS_SECONDS)
-        return sorted(told["state"].get("deleted") or ())
+        state = told["state"]
+        first, last, count = state["first_seq"], state["last_seq"], state["messages"]
+    # Of one moment, so they can be compared.
+    found = sorted(number for number in state.get("deleted") or () if first <= number <= last)
+    gone = last + 1 - first - count if count else 0
+    if len(found) != gone and (there := await stream.stored(first)) is not None:
+        # After a purge up to a number, its own message may be missing, and be in no list.
+        found = [*range(first, there[0]), *(number for number in found if number > there[0])]
+    return found if len(found) == gone else None

@@ -1,11 +1,16 @@
-"""Messages of a stream that are remembered, to know later how much of it is still the same.
+"""Messages by which a stream is known: some of those that it had, and when it got each of them, to the nanosecond.
 
-The one rule: the older, the fewer. A server that has lost its last messages has rarely lost many, and from any message back to
-the one remembered before it is never far, measured by how much was lost.
+The one rule: times are the same or are not. Which one is earlier tells nothing: clocks are put back, and another server's is
+behind. So of a stream that has lost its last messages, and given their numbers to others, the latest message that still has its
+time tells up to where it has what it had.
 """
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from .state import State
+    from .stream import Stream
 
 
 class Numbered(Protocol):
@@ -13,14 +18,22 @@ class Numbered(Protocol):
 
     @property
     def sequence(self) -> int:
-        """The number."""
+        """It."""
 
 
-M = TypeVar("M", bound=Numbered)
+N = TypeVar("N", bound=Numbered)
 
 
-def thinned(marks: Sequence[M]) -> tuple[M, ...]:
-    """As many marks as are needed.
+class Mark(NamedTuple):
+    """A message that a stream had."""
+
+    sequence: int
+    time: int
+    """When the stream got it, in nanoseconds."""
+
+
+def thinned(marks: Sequence[N]) -> tuple[N, ...]:
+    """As many marks as are needed: the older, the fewer.
 
     Args:
         marks: the oldest first.
@@ -34,3 +47,74 @@ def thinned(marks: Sequence[M]) -> tuple[M, ...]:
         if marks[-1].sequence - older.sequence > 2 * (marks[-1].sequence - kept[-1].sequence):
             kept.append(mark)
     return (*marks[: len(marks) > 1], *reversed(kept))
+
+
+def _backwards(begin: int, end: int) -> Iterator[int]:
+    """Some of the numbers from `begin` up to `end`, the last first: twice as far from each other each time."""
+    step = 1
+    while end - step >= begin:
+        yield end - step
+        step *= 2
+
+
+async def marked(stream: "Stream", before: Iterable[Mark], begin: int, end: int) -> tuple[Mark, ...]:
+    """Marks of the messages from `begin` up to `end`, behind those that there are of the messages before.
+
+    Raises:
+        NatsError: see `Stream.stored`.
+    """
+    found = {}
+    for number in _backwards(begin, end):
+        there = await stream.stored(number)
+        if there is not None and there[0] < end:
+            found[there[0]] = Mark(*there)
+    return thinned((*(mark for mark in before if mark.sequence < begin), *(found[number] for number in sorted(found))))
+
+
+async def kept(stream: "Stream", state: "State", marks: tuple[Mark, ...], end: int) -> int:
+    """Up to where a stream has what it had.
+
+    Args:
+        stream: it.
+        state: what it has.
+        marks: of what it had, the oldest first. What has been removed since then tells nothing.
+        end: the number behind the last message that it had.
+
+    Returns:
+        `end`; or, if it has lost messages, the number behind the latest mark that it still has. If it has none, that of its first
+        message; if nothing was marked, what numbers alone tell.
+
+    Raises:
+        NatsError: see `Stream.stored`.
+    """
+    is_lost = state.last + 1 < end
+    for mark in reversed(marks):
+        if not state.first <= mark.sequence <= state.last:
+            continue
+        there = await stream.stored(mark.sequence)
+        if there is None or there[0] != mark.sequence:
+            continue
+        if there[1] == mark.time:
+            return mark.sequence + 1 if is_lost else end
+        is_lost = True
+    if not is_lost:
+        return end
+    return min(state.first if marks else state.last + 1, end)
+
+
+async def newest(stream: "Stream", state: "State") -> Mark | None:
+    """The last message that a stream has. Its last ones may have been removed.
+
+    Raises:
+        NatsError: see `Stream.stored`.
+    """
+    found, low, high = None, state.first, state.last
+    at = high
+    while low <= high:
+        if (there := await stream.stored(at)) is None:
+            high = at - 1
+        else:
+            found = Mark(*there)
+            low = found.sequence + 1
+        at = (low + high + 1) // 2
+    return found

@@ -13,8 +13,10 @@ from .access import Access
 from .address import Server
 from .connection import Servers
 from .errors import Away, MadeAnew
-from .fetching import Fetched, Pull, removed
-from .stream import State, Stream
+from .fetching import Fetched, Pull
+from .missing import Missing
+from .state import State
+from .stream import Stream
 
 T = TypeVar("T")
 
@@ -55,8 +57,7 @@ class Reader:
         self._loop = asyncio.new_event_loop()
         self._stream: Stream | None = None
         self._pull: Pull | None = None
-        self._removed: list[int] = []
-        self._removed_at = (0, "", 0, 0)
+        self._missing = Missing(self)
         self.connections = 0
         """How many there have been. A server that comes back may have lost what it had."""
 
@@ -102,28 +103,18 @@ class Reader:
         """What the stream is and has."""
         return self.do(lambda stream: stream.state())
 
-    def removed(self) -> list[int]:
-        """See `removed`. The list may be long: it is asked for when there are others than before."""
-        state = self.state()
-        now = (self.connections, state.created, state.first, state.removed)
-        if now != self._removed_at:
-            # What is gone stays so. So the same are missing if as many are, without those that retention has reached.
-            known = [number for number in self._removed if number > state.first] if now[:2] == self._removed_at[:2] else []
-            self._removed, self._removed_at = known if len(known) == state.removed else self.do(removed), now
-        return self._removed
+    def missing(self, begin: int, end: int) -> int | None:
+        """The first number from `begin` up to `end` whose message was removed; None if all are there. See `Missing`."""
+        return self._missing.first(begin, end)
 
-    def time_of(self, sequence: int, *, or_later: bool = False) -> str | None:
+    def time_of(self, sequence: int) -> str | None:
         """When the stream got a message, in UTC, to the nanosecond: as text, which can be compared.
 
-        Args:
-            sequence: its number.
-            or_later: if there is none, of the next one.
-
         Returns:
-            None if there is none.
+            None if it is not there.
         """
         found = self.do(lambda stream: stream.stored(sequence))
-        if found is None or (found[0] != sequence and not or_later):
+        if found is None or found[0] != sequence:
             return None
         seconds, fraction = divmod(found[1], 10**9)
         return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{fraction:09}Z"
@@ -144,9 +135,7 @@ class Reader:
         at = first
 
         async def some(stream: Stream) -> tuple[list[Fetched], int]:
-            pull = self._pull
-            if pull is None or (pull.stream, pull.next, pull.subject, pull.headers_only) != (stream, at, subject, headers_only):
-                pull = await self._pull_from(stream, at, subject, headers_only)
+            pull = await self._pull_from(stream, at, subject, headers_only)
             return await pull.some(end), pull.next
 
         while at < end:
@@ -154,8 +143,12 @@ class Reader:
             yield from found
 
     async def _pull_from(self, stream: Stream, first: int, subject: str | None, headers_only: bool) -> Pull:
-        if self._pull is not None:
-            await self._pull.end()
+        """The pull that goes on there, or a new one."""
+        if (pull := self._pull) is not None:
+            same = (pull.stream, pull.next, pull.subject, pull.headers_only) == (stream, first, subject, headers_only)
+            if same and await pull.is_known():
+                return pull
+            await pull.end()
         self._pull = None
         pull = Pull(stream, first, subject, headers_only=headers_only)
         await pull.begin()
@@ -173,10 +166,11 @@ class Reader:
         end = time.monotonic() + seconds
 
         async def wait(stream: Stream) -> bool:
-            pull = self._pull
-            if pull is None or (pull.stream, pull.next, pull.subject, pull.headers_only) != (stream, sequence, subject, True):
+            while True:
                 pull = await self._pull_from(stream, sequence, subject, True)
-            return await pull.is_there(max(end - time.monotonic(), 0.001))
+                has_come = await pull.is_there(max(end - time.monotonic(), 0.001))
+                if has_come or not pull.is_deaf or time.monotonic() >= end:
+                    return has_come
 
         has_come = self.do(wait)
         if has_come and self._pull is not None:

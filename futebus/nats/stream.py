@@ -16,19 +16,15 @@ connection that lives on. If it is not so any more, nothing is stored, and the m
 for it: some would remember the name of what they did not store.
 """
 
-import calendar
 import contextlib
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import nats.errors
-from nats.js.api import RawStreamMsg, StorageType, StreamConfig, StreamInfo
+from nats.js.api import StorageType, StreamConfig, StreamInfo
 from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, NotFoundError, ServiceUnavailableError
 
 from ..core.text import printable
@@ -36,6 +32,7 @@ from .address import is_within
 from .connection import PATIENCE, Connection
 from .errors import Away, Denied, NatsError, NoStream
 from .room import Room
+from .state import Message, State, message_of, moment, state_of
 
 log = logging.getLogger(__name__)
 
@@ -72,52 +69,6 @@ class UnderWay(Away):
 
 class Refused(NatsError):
     """A server does not do what is wanted, and would not do it a second time."""
-
-
-class Message(NamedTuple):
-    """A message of a stream."""
-
-    sequence: int
-    """Its number. The first is 1."""
-    subject: str
-    headers: Mapping[str, str]
-    data: bytes
-
-
-class State(NamedTuple):
-    """What a stream is and has."""
-
-    created: str
-    """When it was made, as the server says it. A stream of the same name that was made at another time is another stream."""
-    subjects: tuple[str, ...]
-    """What it listens to; with wildcards."""
-    first: int
-    """The number of the first message that it still has; `last` + 1 if it has none."""
-    last: int
-    """The number of the last message that it ever got; 0 if that has not been."""
-    size: int
-    """Bytes that it has, headers included."""
-    is_memory: bool
-    """Whether it is lost with its servers."""
-    replicas: int
-    retention: str = "limits"
-    """When a message goes: `limits`, by age and room; `interest` or `workqueue`, when it has been read."""
-    max_message: int = -1
-    """Bytes that a message may have, headers included; -1: as many as its servers take."""
-    is_acknowledging: bool = True
-    """Whether it says that it has got a message."""
-    is_sealed: bool = False
-    """Whether it takes no message any more, for good."""
-    mirrors: str = ""
-    """The stream that it is a mirror of, and so takes messages from alone; "" if it is none."""
-    max_bytes: int = -1
-    """Bytes of messages that it keeps, headers included; -1: as many as there is room for."""
-    is_fed: bool = False
-    """Whether it takes messages from other streams, too, or alone: then it may have subjects that it does not listen to."""
-    removed: int = 0
-    """How many messages between the first and the last it has no more."""
-    names_seconds: float = 120.0
-    """How long it knows the names of messages (`duplicate_window`)."""
 
 
 class Stream:
@@ -168,7 +119,7 @@ class Stream:
             return self._known(await self.jetstream.stream_info(self.name))
 
     def _known(self, info: StreamInfo) -> State:
-        state = _state(info)
+        state = state_of(info)
         self._is_one_server, self._created = state.replicas == 1, state.created
         self.room.limit(max_msg_size=state.max_message, max_bytes=state.max_bytes)
         return state
@@ -207,7 +158,7 @@ class Stream:
         """
         with self.sorted():
             try:
-                return _message(await self.jetstream.get_last_msg(self.name, subject))
+                return message_of(await self.jetstream.get_last_msg(self.name, subject))
             except NotFoundError as error:
                 if error.err_code == NO_STREAM:
                     raise
@@ -222,7 +173,7 @@ class Stream:
         """
         with self.sorted():
             try:
-                return _message(await self.jetstream.get_msg(self.name, max(sequence, 1), subject, next=True))
+                return message_of(await self.jetstream.get_msg(self.name, max(sequence, 1), subject, next=True))
             except NotFoundError as error:
                 if error.err_code == NO_STREAM:
                     raise
@@ -243,9 +194,7 @@ class Stream:
                 if error.err_code == NO_STREAM:
                     raise
                 return None
-            whole, _, rest = told["message"]["time"].removesuffix("Z").partition(".")
-            seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S"))
-            return told["message"]["seq"], seconds * 10**9 + int(rest.ljust(9, "0"))
+            return told["message"]["seq"], moment(told["message"]["time"])
 
     @property
     def is_alone(self) -> bool:
@@ -380,32 +329,3 @@ def placing(stream: str) -> dict[str, str]:
 def _short(name: str) -> str:
     """A name of a subject's length as a few letters: servers keep names in memory for two minutes."""
     return hashlib.sha256(name.encode()).hexdigest()[:32]
-
-
-def _state(info: StreamInfo) -> State:
-    config, state = info.config, info.state
-    created = info.created.isoformat() if isinstance(info.created, datetime) else str(info.created)
-    return State(
-        created,
-        tuple(config.subjects or ()),
-        state.first_seq if state.messages else state.last_seq + 1,
-        state.last_seq,
-        state.bytes,
-        config.storage != StorageType.FILE,
-        config.num_replicas or 1,
-        str(config.retention.value if isinstance(config.retention, Enum) else config.retention or "limits"),
-        config.max_msg_size or -1,
-        not config.no_ack,
-        bool(config.sealed),
-        config.mirror.name or "" if config.mirror else "",
-        config.max_bytes or -1,
-        bool(config.mirror or config.sources),
-        state.num_deleted or 0,
-        config.duplicate_window or 0.0,
-    )
-
-
-def _message(raw: RawStreamMsg) -> Message:
-    # Of what is no ASCII, nats-py makes objects that are no text.
-    headers = {name: value for name, value in (raw.headers or {}).items() if isinstance(value, str)}
-    return Message(raw.seq or 0, raw.subject or "", headers, raw.data or b"")

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from .address import is_within
 from .errors import NatsError, NoStream
-from .stream import State, Stream
+from .state import State
+from .stream import Stream
 
 NAMES_SECONDS = 60.0
 """How long a stream of several servers should know the names of messages at least. What was under way is tried again when they

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ..core.text import printable
 from ..nats import runs
 from ..nats.errors import NatsError
-from ..nats.stream import Message, State, Stream
+from ..nats.state import Message, State
+from ..nats.stream import Stream
 from ..spool import Spool
 from .outgoing import has
 from .target import Mark

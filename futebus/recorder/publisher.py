@@ -16,7 +16,8 @@ from ..core.text import are, counted, size
 from ..nats import runs
 from ..nats.connection import Servers
 from ..nats.errors import Away, NatsError
-from ..nats.stream import Overtaken, State, Stream, UnderWay
+from ..nats.state import State
+from ..nats.stream import Overtaken, Stream, UnderWay
 from ..nats.wanted import doubt
 from ..nats.window import Window
 from ..spool import LinesDamaged, Spool, SpoolError

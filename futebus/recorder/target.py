@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ..host.slots import Slots, look
+from ..nats.marks import thinned
 from ..spool import open_to_read
 from ..spool.files import Directory
 from . import secret
@@ -49,23 +50,6 @@ class Mark(NamedTuple):
     sequence: int
     next: int
     """The number of the line behind it."""
-
-
-def thinned(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
-    """As many marks as are needed: the older, the fewer.
-
-    Args:
-        marks: the oldest first.
-
-    Returns:
-        The first and the last of them, and so many between that from any message back to the mark before, it is at most twice as
-        far as to the message itself.
-    """
-    kept = list(marks[-1:])
-    for mark, older in zip(marks[-2:0:-1], marks[-3::-1], strict=False):
-        if marks[-1].sequence - older.sequence > 2 * (marks[-1].sequence - kept[-1].sequence):
-            kept.append(mark)
-    return (*marks[: len(marks) > 1], *reversed(kept))
 
 
 class Note(NamedTuple):

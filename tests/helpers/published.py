@@ -17,7 +17,8 @@ from futebus.nats.access import Access
 from futebus.nats.connection import Servers
 from futebus.nats.errors import NatsError
 from futebus.nats.runs import Where
-from futebus.nats.stream import LAST, LAST_OF_ALL, Message, Stream
+from futebus.nats.state import Message
+from futebus.nats.stream import LAST, LAST_OF_ALL, Stream
 
 from .nats import Server
 from .waiting import DEADLINE, until

@@ -10,7 +10,8 @@ import pytest
 from futebus.nats import address, runs
 from futebus.nats.access import Access
 from futebus.nats.reader import Reader
-from futebus.nats.stream import Overtaken, State, Stream, UnderWay
+from futebus.nats.state import State
+from futebus.nats.stream import Overtaken, Stream, UnderWay
 
 NAME = "LINES"
 SPOOL = "0123456789abcdef0123456789abcdef"
@@ -113,3 +114,14 @@ def filling() -> Iterator[Filling]:
     yield make
     for filled in made:
         filled.close()
+
+
+def put_back(patch: pytest.MonkeyPatch, seconds: int = 3600) -> None:
+    """Puts back the clock of servers: what comes from now on has come earlier, as far as `Stream.stored` tells."""
+    now, stored = time.time_ns(), Stream.stored
+
+    async def earlier(stream: Stream, sequence: int) -> tuple[int, int] | None:
+        found = await stored(stream, sequence)
+        return found if found is None or found[1] < now else (found[0], found[1] - seconds * 10**9)
+
+    patch.setattr(Stream, "stored", earlier)

@@ -11,7 +11,8 @@ from futebus.nats.connection import PATIENCE, Connection
 from futebus.nats.consumer import Consumer
 from futebus.nats.errors import Away
 from futebus.nats.fetching import Pull
-from futebus.nats.stream import Message, Stream
+from futebus.nats.state import Message
+from futebus.nats.stream import Stream
 
 from ..helpers.nats import Server, Serving
 from ..helpers.published import ask, say_raw

@@ -2,7 +2,7 @@
 
 from futebus.nats import address
 from futebus.nats.access import Access
-from futebus.nats.fetching import ASKED_BYTES, ASKED_MESSAGES, next_of
+from futebus.nats.fetching import ASKED_BYTES, ASKED_MESSAGES, next_of, removed
 from futebus.nats.reader import Reader
 from futebus.nats.stream import Stream
 
@@ -60,7 +60,7 @@ def test_what_is_gone_is_left_out(reading: Reading) -> None:
     assert numbers(reader, 1, 11) == [2, 3, 5, 6, 7, 8]
     assert numbers(reader, 10, 11) == []
     state = reader.state()
-    assert (state.first, state.last, reader.removed()) == (3, 10, [5, 10])
+    assert (state.first, state.last, reader.do(removed)) == (3, 10, [5, 10])
 
 
 def test_the_server_is_killed_and_comes_back(keeping: Server, reading: Reading) -> None:

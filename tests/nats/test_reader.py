@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from futebus.nats import address
+from futebus.nats import address, fetching
 from futebus.nats.access import Access
 from futebus.nats.errors import Away, NoStream
-from futebus.nats.fetching import removed
 from futebus.nats.reader import Reader
-from futebus.nats.stream import Stream
+from futebus.nats.state import moment
 
 from ..helpers.nats import Server
+from ..helpers.waiting import until
 from .readers import Reading, fill, numbers
 
 
@@ -37,36 +37,37 @@ def test_waiting_for_the_next(reading: Reading) -> None:
     assert reader.wait_for(2, 30)
 
 
-def test_what_was_removed_is_asked_for_when_it_has_changed(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_one_who_waits_is_forgotten(reading: Reading, monkeypatch: pytest.MonkeyPatch, is_idle: bool) -> None:
+    """He has not asked for too long; or the server that knew him has died, and nobody answers."""
+    monkeypatch.setattr(fetching, "ASKED_SECONDS", 0.5)
+    reader, other = reading(), reading()
+    fill(reader, 1)
+    assert not reader.wait_for(2, 0.01)
+    pull = reader._pull
+    assert pull is not None
+    reader.do(lambda stream: stream.jetstream.delete_consumer("LINES", pull._name))
+    if is_idle:
+        pull._asked_at -= fetching.IDLE_SECONDS
+    fill(other, 1)
+    assert reader.wait_for(2, 5)
+    assert numbers(reader, 2, 3, headers_only=True) == [0]
+    assert reader.connections == 1
 
-    async def asking(stream: Stream) -> list[int]:
-        asked.append(stream)
-        return await removed(stream)
 
-    monkeypatch.setattr("futebus.nats.reader.removed", asking)
-    reader = reading()
-    fill(reader, 10)
-
-    def told(count: int) -> list[int]:
-        found = [reader.removed() for _ in range(2)]
-        assert (found[0], len(asked)) == (found[1], count)
-        return found[0]
-
-    def delete(number: int) -> None:
-        reader.do(lambda stream: stream.jetstream.delete_msg("LINES", number))
-
-    assert told(0) == []
-    delete(3)
-    delete(5)
-    assert told(1) == [3, 5]
-    reader.do(lambda stream: stream.jetstream.purge_stream("LINES", seq=5))
-    count = len(asked) + bool(reader.state().removed)  # servers differ in whether a gap at the beginning is one
-    assert told(count) == []
-    delete(8)
-    assert told(count + 1) == [8]
-    reader.do(lambda stream: stream.jetstream.purge_stream("LINES", seq=7))
-    assert told(count + 1) == [8]
+def test_what_came_while_nobody_listened_is_heard(reading: Reading) -> None:
+    """A reader listens when he is asked for something alone."""
+    reader, other = reading(), reading()
+    fill(reader, 1)
+    assert not reader.wait_for(2, 0.01)
+    pull = reader._pull
+    assert pull is not None
+    fill(other, 1)
+    pull._asked_at -= fetching.ASKED_SECONDS + 1
+    assert pull.is_deaf
+    until(lambda: reader.do(lambda stream: pull.is_known()), "it is heard")
+    assert reader.wait_for(2, 5)
+    assert reader._pull is None
 
 
 def test_when_a_message_came(reading: Reading) -> None:
@@ -76,9 +77,8 @@ def test_when_a_message_came(reading: Reading) -> None:
     reader.do(lambda stream: stream.jetstream.delete_msg("LINES", 2))
     times = {message.sequence: message.time for message in reader.messages(1, 5)}
     told = {number: reader.time_of(number) for number in range(1, 6)}
-    assert [number for number, moment in told.items() if moment] == [1, 3, 4]
-    for number, moment in times.items():
+    assert [number for number, when in told.items() if when] == [1, 3, 4]
+    for number, when in times.items():
         assert (found := re.fullmatch(r"2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d\.(\d{9})Z", told[number] or ""))
-        assert int(found[1]) == moment % 10**9
-    assert reader.time_of(2, or_later=True) == told[3]
-    assert reader.time_of(5, or_later=True) is None
+        assert int(found[1]) == when % 10**9
+    assert [moment(found) for found in told.values() if found] == [times[number] for number in (1, 3, 4)]

@@ -12,18 +12,8 @@ from nats.js.api import StreamConfig
 from futebus.nats import runs
 from futebus.nats.errors import Away, Denied, NoStream
 from futebus.nats.room import NoRoom
-from futebus.nats.stream import (
-    LAST,
-    LAST_NAME,
-    LAST_OF_ALL,
-    NAME,
-    Message,
-    Overtaken,
-    Refused,
-    Stream,
-    UnderWay,
-    _short,
-)
+from futebus.nats.state import Message
+from futebus.nats.stream import LAST, LAST_NAME, LAST_OF_ALL, NAME, Overtaken, Refused, Stream, UnderWay, _short
 
 from ..helpers.nats import Server, Serving
 from ..helpers.published import ask, say_raw

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from ...nats import runs, wanted
 from ...nats.room import NoRoom, Room
-from ...nats.stream import Message, State, Stream, placing
+from ...nats.state import Message, State
+from ...nats.stream import Stream, placing
 from .outlet import SinkError
 
 BATCH, BEGIN, END = "Futebus-Batch", "Futebus-Batch-Begin", "Futebus-Batch-End"

@@ -3,10 +3,10 @@
 The one rule: an offset says from where to where its batch goes. So a batch that is run again has the same messages, the first one
 too, of which Spark would ask anew where it begins; and where a query begins is written down before anything has come for it.
 
-An offset is `{"stream": "LINES", "created": "2026-…", "from": 17, "next": 21, "at": "2026-…"}`: messages 17 to 20 of the stream
-that was made then. `from` is null in what nobody has written down. A stream that was made anew is another one, whose numbers
-begin again. `at` is when message 20 came, if it was there: a stream that has lost its last messages gives their numbers to
-others, which have other times.
+An offset is `{"stream": "LINES", "created": "2026-…", "from": 17, "next": 21, "at": "2026-…", "marks": [[16, 17…], [20, 17…]]}`:
+messages 17 to 20 of the stream that was made then. `from` is null in what nobody has written down. A stream that was made anew is
+another one, whose numbers begin again. `at` is when message 20 came, if it was there: a stream that has lost its last messages
+gives their numbers to others, which have other times. `marks` tell this of earlier ones, too, the fewer the older they are.
 """
 
 import time
@@ -18,8 +18,9 @@ from pyspark.sql.types import StructType
 
 from ...nats import runs
 from ...nats.fetching import next_of
+from ...nats.marks import Mark, kept, marked
 from ...nats.reader import Reader
-from ...nats.stream import State
+from ...nats.state import State, moment
 from ...nats.wanted import Unfit, check_listens
 from ..options import QueryError, StreamGone, check_schema, plainly
 from ..remote import STREAM_COLUMNS, RemoteOptions, parse_remote
@@ -70,15 +71,20 @@ class Following:
                     raise QueryError(str(error)) from None
         return state
 
-    def _offset(self, state: State, begin: int | None, end: int) -> Offset:
+    def _offset(self, state: State, begin: int | None, end: int, marks: tuple[Mark, ...] = ()) -> Offset:
         at = self.reader.time_of(end - 1) if state.first < end else None
-        return {"stream": self._options.place.stream, "created": state.created, "from": begin, "next": end, "at": at}
+        told = {"stream": self._options.place.stream, "created": state.created, "from": begin, "next": end, "at": at}
+        return told | {"marks": [[*mark] for mark in marks]}
+
+    def _marked(self, state: State, before: tuple[Mark, ...], begin: int, end: int) -> tuple[Mark, ...]:
+        return self.reader.do(lambda stream: marked(stream, before, max(begin, state.first), end))
 
     def initial(self) -> Offset:
         """Where a new query begins."""
         if self._initial is None:
             state = self.state()
-            self._initial = self._offset(state, None, state.first if self._options.starts_at == "earliest" else state.last + 1)
+            end = state.first if self._options.starts_at == "earliest" else state.last + 1
+            self._initial = self._offset(state, None, end, self._marked(state, (), 1, end))
         return self._initial
 
     def ends(self) -> Offset:
@@ -102,39 +108,27 @@ class Following:
         if start["created"] != state.created:
             self._lose(f"{self._name} is another stream than the query has read: it was made anew, at {state.created}")
             return state.first
-        if (kept := self._kept(start, state)) < start["next"]:
+        if (there := self._kept(start, state)) < start["next"]:
             self._lose(
                 f"{self._name} has lost its last messages: the query has read it up to {start['next']}, and of what it"
-                f" has now, up to {kept}"
+                f" has now, up to {there}"
             )
-            return kept
+            return there
         return int(start["next"])
 
     def _kept(self, offset: Offset, state: State) -> int:
         """Up to where the stream has what it had when an offset was made: its `next`, or less if it has lost messages since then.
 
-        What has come after that has other times; and an offset that does not tell its time is known by its number alone.
+        An offset that tells no times is known by its number alone.
         """
-        end, at = int(offset["next"]), offset.get("at")
-        connections = self.reader.connections
-        if end > state.last + 1:
-            low, high = state.first, state.last + 1
-        elif (
-            # Behind a connection that lives on a server may have lost messages, too: it is seen when others have come.
-            (connections == self._checked and end == state.last + 1) or not at or self.reader.time_of(end - 1) in (at, None)
-        ):
+        end, connections = int(offset["next"]), self.reader.connections
+        # Behind a connection that lives on a server may have lost messages, too: it is seen when others have come.
+        if connections != self._checked or end != state.last + 1:
+            found = self.reader.do(lambda stream: kept(stream, state, _marks(offset), end))
+            if found < end:
+                return found
             self._checked = connections
-            return end
-        else:
-            low, high = state.first, end - 1
-        while at and low < high:
-            middle = (low + high) // 2
-            moment = self.reader.time_of(middle, or_later=True)
-            if moment is None or moment > at:
-                high = middle
-            else:
-                low = middle + 1
-        return high
+        return end
 
     def latest(self, start: Offset | None, is_limited: bool) -> Offset:
         """How far the next batch goes.
@@ -161,7 +155,8 @@ class Following:
                 self._next = start
                 return start
             self.reader.wait_for(begin, left, self._options.place.subject)
-        self._next = self._offset(state, begin, end)
+        before = _marks(start) if start["created"] == state.created else ()
+        self._next = self._offset(state, begin, end, self._marked(state, before, begin, end))
         return self._next
 
     def _has_news(self, state: State, begin: int) -> bool:
@@ -202,18 +197,18 @@ class Following:
         if end["created"] != state.created:
             self._lose(f"messages {begin} to {stop} of {self._name} are gone: it was made anew, at {state.created}")
             return
-        if (kept := self._kept(end, state)) < stop:
+        if (there := self._kept(end, state)) < stop:
             # What has their numbers now is of a batch that comes.
-            self._lose(f"messages {max(begin, kept)} to {stop} of {self._name} are gone: it has lost its last messages")
-            stop = kept
+            self._lose(f"messages {max(begin, there)} to {stop} of {self._name} are gone: it has lost its last messages")
+            stop = there
         if begin < state.first:
             self._lose(f"messages {begin} to {min(stop, state.first)} of {self._name} have been removed before they were read")
             begin = state.first
         if self._options.place.subject is not None and self._options.fails_on_loss:
             # Tasks see what is missing, but not whether it was of this subject; nor does anybody else.
-            for number in self.reader.removed():
-                if begin <= number < stop:
-                    self._lose(f"message {number} of {self._name} has been removed before it was read")
+            number = self.reader.missing(begin, stop)
+            if number is not None:
+                self._lose(f"message {number} of {self._name} has been removed before it was read")
         last = (stop - 1, end["at"]) if end.get("at") and stop == end["next"] else None
         yield from cut_messages(self._options, state, begin, stop, last=last)
 
@@ -223,6 +218,13 @@ class Following:
     def stop(self) -> None:
         """Leaves the server."""
         self.reader.close()
+
+
+def _marks(offset: Offset) -> tuple[Mark, ...]:
+    """The messages by which a stream is known, of an offset; of one of an older version, the last."""
+    if (told := offset.get("marks")) is not None:
+        return tuple(Mark(int(sequence), int(time)) for sequence, time in told)
+    return (Mark(int(offset["next"]) - 1, moment(offset["at"])),) if offset.get("at") else ()
 
 
 class RemoteStreamReader(QueryReader):

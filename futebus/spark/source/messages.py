@@ -15,6 +15,10 @@ from ...nats import runs
 from ...nats.fetching import Fetched
 from .arrow import BATCH_BYTES, as_text, as_utf8, empty, integers, split_address
 
+MOST_AHEAD = 86_400 * 10**9
+"""How much later than the server got a message its lines may say that they were taken, in nanoseconds. Clocks differ, and some
+are wrong by the hours of a zone; beyond that it is no time but a slip, or a lie, and the server's is taken."""
+
 
 class Run(NamedTuple):
     """The lines of a message."""
@@ -38,7 +42,8 @@ def run_of(message: Fetched) -> Run:
         count, end = lines_of(message.data, 0, len(message.data)) if message.data else (0, 0)
         if (count, end) == (where.lines, len(message.data)):
             channel, host = as_utf8(where.channel), as_utf8(where.host)
-            return Run(message.data, count, where.line, where.time, channel, host, message.subject, message.sequence)
+            time = where.time if where.time <= message.time + MOST_AHEAD else message.time
+            return Run(message.data, count, where.line, time, channel, host, message.subject, message.sequence)
     count, text = runs.outside(message.data)
     return Run(text, count, 0, message.time, None, None, message.subject, message.sequence)
 

@@ -14,7 +14,7 @@ from ...core.text import are
 from ...nats.errors import MadeAnew, NatsError
 from ...nats.fetching import ASKED_BYTES, Fetched
 from ...nats.reader import Reader
-from ...nats.stream import State
+from ...nats.state import State
 from ..options import LinesRemoved, as_ours
 from ..remote import Place, RemoteOptions
 from ..telling import say

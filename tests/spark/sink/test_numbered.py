@@ -16,7 +16,8 @@ from futebus.nats import address, runs
 from futebus.nats.access import Access
 from futebus.nats.errors import Away
 from futebus.nats.reader import Reader
-from futebus.nats.stream import Message, Stream
+from futebus.nats.state import Message
+from futebus.nats.stream import Stream
 from futebus.spark.sink.asking import BATCH, BEGIN, END, known_of
 from futebus.spark.sink.journal import Journal, State
 from futebus.spark.sink.lines import Columns

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,14 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 
+from futebus.nats import runs
 from futebus.spark import joined
 from futebus.spark.options import QueryError
+from futebus.spark.source.messages import MOST_AHEAD
 from tests.helpers.nats import Server, Serving, keeping, serving
 from tests.helpers.programs import Start
 from tests.helpers.sparks import is_well
-from tests.helpers.streams import TIME, Filled, Filling, filling
+from tests.helpers.streams import SPOOL, TIME, Filled, Filling, filling
 from tests.helpers.waiting import DEADLINE, until
 
 from .followings import Stream, filled, following, stream
@@ -195,6 +198,19 @@ def test_a_stream_as_a_table(filled: Filled, spark: SparkSession) -> None:
     assert table.count() == 191
     assert read.load(f"{filled.url}/lines.b").count() == 1
     assert table.where("offset >= 195 AND value LIKE 'line%'").count() == 5
+
+
+def test_times_that_cannot_be_are_the_server_s(filled: Filled, spark: SparkSession) -> None:
+    """Who publishes says when lines were taken: of a clock that is ahead a little, and of one that is in another age."""
+    now = time.time_ns()
+    moments = [0, now + 3600 * 10**9, now + 2 * MOST_AHEAD, runs.MOST]
+    for number, moment in enumerate(moments):
+        where = runs.Where(SPOOL, number, 1, moment, "alpha", "U_log")
+        filled._add("lines.a", b"line\n", runs.headers(where), 1)
+    rows = spark.read.format("futebus").load(filled.url).orderBy("sequence").collect()
+    told = [row.timestamp.astimezone(UTC) for row in rows]
+    assert told[:2] == [datetime.fromtimestamp(moment // 1000 / 1e6, UTC) for moment in moments[:2]]
+    assert all(abs(found.timestamp() - now / 1e9) < DEADLINE for found in told[2:])
 
 
 # ---------------------------------------------------------------------------------------------- what is wrong

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from futebus.spark.options import LinesRemoved, QueryError
 from futebus.spark.remote import STREAM_SCHEMA
 from tests.helpers.nats import Server, keeping, serving
-from tests.helpers.streams import Filled, Filling, filling
+from tests.helpers.streams import NAME, Filled, Filling, filling, put_back
 
 from .followings import Stream, filled, following, stream, texts
 from .kept import Keep, keep
@@ -42,6 +42,31 @@ def test_a_message_is_removed_by_hand(filled: Filled, stream: Stream, keep: Keep
             query.finish()
     else:
         assert [row.value for row in query.finish()] == said[:20] + said[30:50]
+
+
+def test_messages_of_a_subject_that_filled_blocks_of_a_store_are_removed(filled: Filled) -> None:
+    """Some servers do not list them."""
+    text = b"x" * 200_000 + b"\n"
+
+    def fill(count: int) -> None:
+        for _ in range(count):
+            filled.outside(text, "lines.b")
+
+    filled.outside(b"another\n")
+    fill(42)
+    stream = following(filled, path=f"{filled.url}/lines.b")
+    try:
+        first = stream.latest(None, False)
+        assert list(stream.partitions(stream.initial(), first))
+        fill(19)
+        filled.outside(b"another\n")
+        filled.do(lambda each: each.jetstream.purge_stream(NAME, subject="lines.b"))
+        filled.do(lambda each: each.jetstream.publish("lines.b", b"the next\n"))
+        second = stream.latest(first, False)
+        with pytest.raises(QueryError, match=r"message 44 of .* has been removed before it was read"):
+            list(stream.partitions(first, second))
+    finally:
+        stream.stop()
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -93,6 +118,49 @@ def test_a_stream_that_has_lost_its_last_messages(keeping: Server, filled: Fille
             again.stop()
     finally:
         running.stop()
+
+
+@pytest.mark.parametrize("more", [1, 4])
+def test_numbers_are_given_anew_by_a_clock_that_is_behind(
+    keeping: Server, filled: Filled, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    """Then the time of a message does not tell whether it came before another. Some are known by theirs."""
+    filled.fill(3, lines=1)
+    with keeping.losing():
+        filled.fill(5, lines=1)
+        stream = following(filled)
+        first = json.loads(json.dumps(stream.latest(None, False)))
+        stream.stop()
+    put_back(monkeypatch)
+    filled._last["lines.a"] = 3
+    said = [f"new {number}\n".encode() for number in range(more)]
+    for text in said:
+        filled.outside(text)
+    stream = following(filled, failOnDataLoss=False)
+    try:
+        assert texts(stream, first, stream.latest(first, False))[-more:] == said
+        assert [sequence for sequence, _ in first["marks"]] == [1, 5, 7, 8]
+        assert texts(stream, first, stream.latest(first, False))[:-more] == [b"line 1\n", b"line 2\n"]
+    finally:
+        stream.stop()
+
+
+def test_a_clock_that_is_put_back_loses_nothing(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled.fill(3, lines=1)
+    put_back(monkeypatch)
+    filled.fill(3, lines=1)
+    stream = following(filled, maxRowsPerTrigger=2)
+    try:
+        ends = [stream.latest(None, True)]
+        while ends[-1]["next"] < 7:
+            ends.append(stream.latest(ends[-1], True))
+        begins = [stream.initial(), *ends]
+        found = [text for begin, end in zip(begins, ends, strict=False) for text in texts(stream, begin, end)]
+        assert found == [b"line %d\n" % number for number in range(6)]
+        # Of what it has marked each is there, the fewer the older they are.
+        assert [sequence for sequence, _ in ends[-1]["marks"]][-1] == 6
+    finally:
+        stream.stop()
 
 
 def test_the_end_is_lost_behind_a_connection_that_lives_on(

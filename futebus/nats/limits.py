@@ -1,0 +1,36 @@
+"""Consumers of streams that limit theirs.
+
+The one rule: what a stream allows is asked when a consumer was refused, and the lesser value taken. Streams have such limits
+since nats-server 2.10.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from nats.js.api import ConsumerConfig, ConsumerInfo
+from nats.js.errors import BadRequestError
+
+from .stream import Stream
+
+
+async def add_consumer(stream: Stream, config: ConsumerConfig) -> ConsumerInfo:
+    """Makes a consumer, as far as the stream's limits allow what it is to be.
+
+    Returns:
+        What it is.
+
+    Raises:
+        nats.errors.Error: the server refuses it, or does not answer: see `Stream.sorted`.
+    """
+    try:
+        return await stream.jetstream.add_consumer(stream.name, config)
+    except BadRequestError:
+        limits = (await stream.jetstream.stream_info(stream.name)).config.consumer_limits
+        lesser: dict[str, Any] = {}
+        for name in ("inactive_threshold", "max_ack_pending"):
+            most, wanted = getattr(limits, name, None), getattr(config, name)
+            if most and wanted and most < wanted:
+                lesser[name] = most
+        if not lesser:
+            raise
+        return await stream.jetstream.add_consumer(stream.name, replace(config, **lesser))
