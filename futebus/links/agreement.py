@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from ..core.text import counted
 from ..nats.consumer import Consumer
 from ..nats.errors import NatsError
+from ..nats.marks import Mark
 from ..nats.state import State
 from ..nats.stream import Stream
-from .progress import Mark, Progress, Reached
+from .progress import Progress, Reached
 
 AROUND_SECONDS = 20.0
 """How often it is asked how far a stream has come with messages of other subjects."""

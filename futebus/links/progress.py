@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..host.durable import sync
 from ..host.slots import MOST, Slots
 from ..nats.errors import NatsError
-from ..nats.marks import thinned
+from ..nats.marks import Mark, thinned
 
 SPOOLS = 200
 """Of how many spools it is known how far their lines have come, if there is room for so many: the latest, see `_forget_one`."""
@@ -38,14 +38,6 @@ def source_of(subject: str, spool: str) -> str:
 def share_of(subject: str) -> str:
     """A short word for a subject: its spools share what room there is."""
     return hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
-
-
-class Mark(NamedTuple):
-    """A message that has been written."""
-
-    sequence: int
-    time: int
-    """When the server got it, in nanoseconds."""
 
 
 class Reached(NamedTuple):

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from nats.js.api import RawStreamMsg, StorageType, StreamInfo
 
+MARKER = "Nats-Marker-Reason"
+
 
 class Message(NamedTuple):
     """A message of a stream."""
@@ -21,6 +23,11 @@ class Message(NamedTuple):
     subject: str
     headers: Mapping[str, str]
     data: bytes
+
+    @property
+    def is_marker(self) -> bool:
+        """Whether the stream has put it there itself, as servers from 2.11 on do when the last message of a subject goes."""
+        return MARKER in self.headers
 
 
 class State(NamedTuple):
@@ -57,6 +64,8 @@ class State(NamedTuple):
     """How many messages between the first and the last it has no more."""
     names_seconds: float = 120.0
     """How long it knows the names of messages (`duplicate_window`)."""
+    is_renaming: bool = False
+    """Whether it keeps messages under other subjects than they come on (`subject_transform`, of servers from 2.10 on)."""
 
 
 def moment(text: str) -> int:
@@ -86,6 +95,7 @@ def state_of(info: StreamInfo) -> State:
         bool(config.mirror or config.sources),
         state.num_deleted or 0,
         config.duplicate_window or 0.0,
+        bool(config.subject_transform),
     )
 
 

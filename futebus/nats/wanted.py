@@ -84,6 +84,10 @@ def check_takes(shown: str, state: State) -> None:
         raise Unfit(f"{shown} is a mirror of the stream {state.mirrors}, and takes nothing else: publish in that one")
     if state.is_sealed:
         raise Unfit(f"{shown} is sealed, and takes nothing any more")
+    if state.is_renaming:
+        raise Unfit(
+            f"{shown} keeps messages under other subjects than they come on (subject_transform): publish in one that does not"
+        )
     if not state.is_acknowledging:
         raise Unfit(f"{shown} acknowledges nothing (no_ack), so nobody knows what it has: nats stream edit changes that")
 

@@ -202,6 +202,8 @@ class Publisher:
         is_first = not is_known or is_anew
         last = own = await stream.last(self._subject)
         behind = last.sequence if last else 0
+        if last and last.is_marker:
+            last = own = None  # it is nobody's
         ours = Ours(self._spool, stream, self._subject)
         if last and not ours.is_named(last):
             own = None

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from futebus.host.slots import Slots, look
-from futebus.links.progress import MARKS, SPOOLS, Mark, Progress, Reached, share_of, source_of
+from futebus.links.progress import MARKS, SPOOLS, Progress, Reached, share_of, source_of
 from futebus.nats.errors import NatsError
+from futebus.nats.marks import Mark
 
 
 def test_long_names_of_spools_push_out_the_oldest(place: Path) -> None:

@@ -40,6 +40,8 @@ class Known(NamedTuple):
     """The number of the line behind the message."""
     is_whole: bool = False
     """Whether the batch is out."""
+    is_marker: bool = False
+    """Whether it is nobody's, but a sign that others have gone."""
     is_of_spool: bool = False
     """Whether it is of a recorder, or of another source that is no query."""
 
@@ -57,6 +59,7 @@ def known_of(last: Message | None, query: str) -> Known:
         return Known(
             last.sequence if last is not None else 0,
             False,
+            is_marker=last is not None and last.is_marker,
             is_of_spool=last is not None and where is not None and BATCH not in last.headers,
         )
     batch, begin = (_number(last.headers.get(name, "")) for name in (BATCH, BEGIN))

@@ -193,7 +193,7 @@ class Publisher:
             record = record._replace(position=known.next, intent=0, sequence=known.sequence)
         else:
             record = self._kept(told)
-            if known.sequence and record.position and not known.is_ours:
+            if known.sequence and record.position and not (known.is_ours or known.is_marker):
                 raise SinkError(self._refusal)
             if known.is_of_spool:
                 # Who comes behind its last message stops it for good; it was first.
