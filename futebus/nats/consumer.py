@@ -19,6 +19,7 @@ from nats.js.errors import NotFoundError
 from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
 from .fetching import ALL_CAME
+from .limits import add_consumer
 from .state import Message
 from .stream import Stream
 
@@ -36,9 +37,6 @@ HEARTBEAT_SECONDS = 5.0
 
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
-
-USUAL_PENDING = 1000
-"""How many messages may be under way unconfirmed if nobody says, unless the server, or the account there, allows less."""
 
 TOO_LONG = "Exceeds MaxBytes"
 """What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
@@ -152,12 +150,11 @@ class Consumer:
             opt_start_seq=first if first > 1 else None,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_SECONDS,
-            max_ack_pending=await self._most_pending(),
             filter_subject=self._subject,
         )
         client = self._stream.connection.client
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
-            await self._stream.jetstream.add_consumer(self._stream.name, config)
+            await add_consumer(self._stream, config)
             made = await self._told(f"CONSUMER.INFO.{self._stream.name}.{self._name}")
             self._batch = min(made["config"].get("max_batch") or BATCH, BATCH)
             self._inbox = client.new_inbox()
@@ -192,17 +189,6 @@ class Consumer:
         """What the server says, with all that nats-py leaves out."""
         told: dict[str, Any] = await self._stream.jetstream._api_request(f"$JS.API.{what}", b"", timeout=PATIENCE)
         return told
-
-    async def _most_pending(self) -> int | None:
-        """How many messages may be under way unconfirmed, if the stream allows less than is usual.
-
-        Streams of servers from 2.10 on have limits of their own, and the first of these servers do not heed them by themselves.
-        What the server or the account allows they do heed, if they are not asked for a number.
-        """
-        with self._stream.sorted():
-            limits = (await self._told(f"STREAM.INFO.{self._stream.name}"))["config"].get("consumer_limits") or {}
-        most = limits.get("max_ack_pending") or 0
-        return most if 0 < most < USUAL_PENDING else None
 
     async def messages(self) -> AsyncIterator[tuple[Message, str]]:
         """Its messages, each with the subject that it is confirmed on. More are asked for when these have been taken.

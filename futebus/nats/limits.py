@@ -7,7 +7,7 @@ since nats-server 2.10.
 from dataclasses import replace
 from typing import Any
 
-from nats.js.api import ConsumerConfig, ConsumerInfo
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo
 from nats.js.errors import BadRequestError
 
 from .stream import Stream
@@ -27,9 +27,12 @@ async def add_consumer(stream: Stream, config: ConsumerConfig) -> ConsumerInfo:
     except BadRequestError:
         limits = (await stream.jetstream.stream_info(stream.name)).config.consumer_limits
         lesser: dict[str, Any] = {}
+        is_confirmed = config.ack_policy != AckPolicy.NONE
         for name in ("inactive_threshold", "max_ack_pending"):
             most, wanted = getattr(limits, name, None), getattr(config, name)
-            if most and wanted and most < wanted:
+            # Of what it is not told, 2.10.0 takes 1,000, and compares that.
+            is_less = most and (most < wanted if wanted else is_confirmed and name == "max_ack_pending")
+            if is_less:
                 lesser[name] = most
         if not lesser:
             raise

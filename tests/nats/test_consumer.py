@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import json
-from typing import Any
 
 import pytest
 
@@ -90,32 +88,6 @@ def test_what_a_server_allows_is_heeded(keeping: Server) -> None:
         return await asyncio.wait_for(take(stream, 50), 10)
 
     assert [message.data for message in ask(keeping.url, work)] == [b"%d" % number for number in range(50)]
-
-
-@pytest.mark.parametrize(("allowed", "asked"), [(7, 7), (5000, None), (-1, None), (None, None)])
-def test_what_a_stream_allows_is_heeded(
-    keeping: Server, monkeypatch: pytest.MonkeyPatch, allowed: int | None, asked: int | None
-) -> None:
-    """Of servers from 2.10 on: they would refuse the consumer. Others are told nothing of it."""
-    wanted: list[dict[str, Any]] = []
-
-    async def work(stream: Stream) -> None:
-        await stream.make(["lines"])
-        request = stream.jetstream._api_request
-
-        async def limited(subject: str, words: bytes = b"", **how: Any) -> dict[str, Any]:
-            told: dict[str, Any] = await request(subject, words, **how)
-            if ".STREAM.INFO." in subject and allowed:
-                told["config"]["consumer_limits"] = {"inactive_threshold": 10**9, "max_ack_pending": allowed}
-            if ".CREATE." in subject:
-                wanted.append(json.loads(words)["config"])
-            return told
-
-        monkeypatch.setattr(stream.jetstream, "_api_request", limited)
-        await Consumer(stream, "reader", "me", None).begin(1)
-
-    ask(keeping.url, work)
-    assert [(config.get("max_ack_pending"), config.get("inactive_threshold") or 0) for config in wanted] == [(asked, 0)]
 
 
 def test_that_all_has_come_ends_nothing(keeping: Server) -> None:
