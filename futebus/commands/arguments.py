@@ -37,14 +37,18 @@ class Parser(argparse.ArgumentParser):
     """Complains in one line, takes options by their whole names only, and shows descriptions as they were written.
 
     An option that has a value is given once, unless it is one of which several count (`append`).
+
+    Args:
+        takes_last: whether the last one wins instead, as in an older program whose place is taken.
     """
 
-    def __init__(self, **about: Any) -> None:
+    def __init__(self, *, takes_last: bool = False, **about: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **about)
         self.given: set[str] = set()
         """What options have given a value, so far."""
-        for name in (None, "store"):  # argparse's own, which have the last one win
-            self.register("action", name, _Once)
+        if not takes_last:
+            for name in (None, "store"):  # argparse's own, which have the last one win
+                self.register("action", name, _Once)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's. In some versions the other one calls it twice, the second time with what is left."""

@@ -53,6 +53,7 @@ def parser(name: str) -> Parser:
         usage=f"{name} [-a ADDRESS] [-f | -p PIDFILE] [-u USER]... [-cgor] [--channel CHANNEL [--wait]] [OPTION...]",
         description=DESCRIPTION,
         epilog=EPILOG,
+        takes_last=True,  # as sbusd, which reads its options with getopt(3)
     )
     made.add_argument("-V", "--version", action="version", version=f"{name} {futebus.__version__}")
     made.add_argument("-q", "--quiet", action="store_true", help="say only what goes wrong")

@@ -1,5 +1,6 @@
 """Which hours are looked at, to be compacted."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -36,6 +37,6 @@ class NoStorage:
 )
 def test_hours_that_are_due(date: str, hour: int, is_due: bool) -> None:
     name = f"channel=U_log/date={date}/hour={hour:02}"
-    archive = SimpleNamespace(state=SimpleNamespace(hours=[name]), storage=NoStorage())
+    archive = SimpleNamespace(state=SimpleNamespace(hours=[name]), storage=NoStorage(), lock=nullcontext())
     compaction = Compaction(cast(SparkSession, None), cast(Archive, archive), most_files=1, file_bytes=1)
     assert compaction.due(datetime(2026, 11, 21, 11, 3, tzinfo=UTC)) == [name] * is_due
