@@ -10,7 +10,6 @@ import contextlib
 import json
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any
 
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
@@ -19,7 +18,7 @@ from nats.js.errors import NotFoundError
 from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
 from .fetching import ALL_CAME
-from .limits import add_consumer
+from .limits import add_consumer, most_at_once
 from .state import Message
 from .stream import Stream
 
@@ -77,6 +76,8 @@ class Consumer:
         """Whether it is known that the server lets us confirm messages."""
         self._count = 0
         """How many messages have come."""
+        self._highest = 0
+        """The highest number of one that has come."""
         self._unconfirmed: set[int] = set()
         """Those that are not done with."""
 
@@ -155,8 +156,7 @@ class Consumer:
         client = self._stream.connection.client
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
             await add_consumer(self._stream, config)
-            made = await self._told(f"CONSUMER.INFO.{self._stream.name}.{self._name}")
-            self._batch = min(made["config"].get("max_batch") or BATCH, BATCH)
+            self._batch = await most_at_once(self._stream, self._name, BATCH)
             self._inbox = client.new_inbox()
             await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
         await self._try()
@@ -184,11 +184,6 @@ class Consumer:
         if connection.denied:
             raise Unconfirmed(str(connection.lost()))
         self._may_confirm = True
-
-    async def _told(self, what: str) -> dict[str, Any]:
-        """What the server says, with all that nats-py leaves out."""
-        told: dict[str, Any] = await self._stream.jetstream._api_request(f"$JS.API.{what}", b"", timeout=PATIENCE)
-        return told
 
     async def messages(self) -> AsyncIterator[tuple[Message, str]]:
         """Its messages, each with the subject that it is confirmed on. More are asked for when these have been taken.
@@ -245,7 +240,9 @@ class Consumer:
         if raw.reply.startswith("$JS.ACK."):
             sequence = number(raw.reply)
             self._count += 1
-            self._unconfirmed.add(sequence)
+            if sequence > self._highest:  # else it comes again
+                self._unconfirmed.add(sequence)
+                self._highest = sequence
             self._waiting.append((Message(sequence, raw.subject, raw.headers or {}, raw.data), raw.reply))
             self._left -= 1
             self._is_asked, self._is_long = self._left > 0, False

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
 
 from .connection import PATIENCE, WAITING_BYTES, WAITING_MESSAGES
 from .errors import Away
-from .limits import add_consumer
-from .stream import Stream
+from .limits import add_consumer, most_at_once
+from .stream import NO_STREAM, Stream
 
 DETAILS_SECONDS = 120.0
 """Within which time a server must tell which messages are gone: they may be many."""
@@ -36,8 +37,8 @@ IDLE_SECONDS = 60.0
 """After which time servers forget a reader that asks for nothing. One that comes later is a new one."""
 
 _API = "$JS.API"
-_TOO_LARGE = "409"
-"""The status of a request whose bytes do not suffice for the next message."""
+_REFUSED = "409"
+"""The status of a request whose bytes do not suffice for the next message, or that is for more than the server allows."""
 
 ALL_CAME = "Batch Completed"
 """What servers from 2.10 on say with that same status when all messages have come that were asked for."""
@@ -78,7 +79,8 @@ class Pull:
         """How many it has sent."""
         self._is_torn = False
         """Whether messages were lost on the way."""
-        self._most_bytes = ASKED_BYTES
+        self._most, self._most_bytes = ASKED_MESSAGES, ASKED_BYTES
+        """What it asks for at once."""
         self._asked_at = time.monotonic()
         self._idle = IDLE_SECONDS
 
@@ -141,6 +143,24 @@ class Pull:
                 self._arrived.append(Fetched(sequence, message.subject, message.headers or {}, message.data, moment))
         self._news.set()
 
+    async def _ask_up_to(self, end: int) -> None:
+        await self._ask(min(end - self.next, self._most), ASKED_SECONDS)
+
+    async def _asks_for_less(self) -> bool:
+        """Asks for fewer messages from now on if the server does not allow as many. Returns whether that is so."""
+        before = self._most
+        with self.stream.sorted():
+            try:
+                self._most = await most_at_once(self.stream, self._name, before)
+            except NotFoundError as error:
+                if error.err_code == NO_STREAM:
+                    raise
+                raise self._not_come() from None  # we have been forgotten
+        return self._most < before
+
+    def _not_come(self) -> Away:
+        return Away(f"{self.stream.shown}: message {self.next} has not come")
+
     async def _ask(self, count: int, seconds: float) -> None:
         wanted = {"batch": count, "max_bytes": self._most_bytes, "expires": int(seconds * 1e9)}
         self._asked, self._status, self._asked_at = count, "", time.monotonic()
@@ -173,16 +193,18 @@ class Pull:
                     return []
                 is_known = True
             if not self._asked:
-                await self._ask(min(end - self.next, ASKED_MESSAGES), ASKED_SECONDS)
+                await self._ask_up_to(end)
             has_come = await self._wait(ASKED_SECONDS + 1)
             self._news.clear()
             if self._is_torn or not has_come:
-                raise Away(f"{self.stream.shown}: message {self.next} has not come")
+                raise self._not_come()
             if not self._arrived and not self._asked:
-                if self._status == _TOO_LARGE and self._most_bytes < WAITING_BYTES:
+                if self._status == _REFUSED and await self._asks_for_less():
+                    continue
+                if self._status == _REFUSED and self._most_bytes < WAITING_BYTES:
                     self._most_bytes = WAITING_BYTES
                 elif is_known:
-                    raise Away(f"{self.stream.shown}: message {self.next} has not come")
+                    raise self._not_come()
                 else:
                     self._pending = 0
         arrived, self._arrived = self._arrived, []
@@ -193,7 +215,7 @@ class Pull:
             self.next = arrived[-1].sequence + 1
         if not self._asked and self.next < end and self._pending:
             # What comes next is on its way while these are dealt with.
-            await self._ask(min(end - self.next, ASKED_MESSAGES), ASKED_SECONDS)
+            await self._ask_up_to(end)
             await self.stream.connection.settle()
         return arrived
 

@@ -10,6 +10,7 @@ from typing import Any
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo
 from nats.js.errors import BadRequestError
 
+from .connection import PATIENCE
 from .stream import Stream
 
 
@@ -37,3 +38,19 @@ async def add_consumer(stream: Stream, config: ConsumerConfig) -> ConsumerInfo:
         if not lesser:
             raise
         return await stream.jetstream.add_consumer(stream.name, replace(config, **lesser))
+
+
+async def most_at_once(stream: Stream, consumer: str, wanted: int) -> int:
+    """For how many messages a consumer may be asked at once: servers may limit that (`max_request_batch`).
+
+    Args:
+        stream: its.
+        consumer: its name.
+        wanted: how many it is to be at most.
+
+    Raises:
+        nats.errors.Error: as for `add_consumer`.
+    """
+    # nats-py leaves it out of what it tells.
+    told = await stream.jetstream._api_request(f"$JS.API.CONSUMER.INFO.{stream.name}.{consumer}", b"", timeout=PATIENCE)
+    return min(told["config"].get("max_batch") or wanted, wanted)

@@ -36,6 +36,9 @@ from .state import Message, State, message_of, moment, state_of
 
 log = logging.getLogger(__name__)
 
+MOST_SEQUENCE = (1 << 63) - 1
+"""The largest number of a message."""
+
 LAST = "Nats-Expected-Last-Subject-Sequence"
 LAST_OF_ALL = "Nats-Expected-Last-Sequence"
 LAST_NAME = "Nats-Expected-Last-Msg-Id"
@@ -90,6 +93,8 @@ class Stream:
         """What a message has room for. What the stream itself allows counts when its state was asked for."""
         self._created = ""
         """When it was made, as far as is known."""
+        self._last = 0
+        """The number of the last message that it is known to have, of whatever subject: the next one's is higher."""
         self._newest, self._newest_name = 0, ""
         """Number and name of the message that was sent last, if it came, or will come, directly behind the one before; else 0."""
 
@@ -120,7 +125,7 @@ class Stream:
 
     def _known(self, info: StreamInfo) -> State:
         state = state_of(info)
-        self._is_one_server, self._created = state.replicas == 1, state.created
+        self._is_one_server, self._created, self._last = state.replicas == 1, state.created, state.last
         self.room.limit(max_msg_size=state.max_message, max_bytes=state.max_bytes)
         return state
 
@@ -256,6 +261,7 @@ class Stream:
         return sequence
 
     async def _added(self, subject: str, payload: bytes, told: dict[str, str], behind: int) -> int:
+        last = self._last
         with self.sorted():
             try:
                 done = await self.jetstream.publish(subject, payload, headers=told)
@@ -274,7 +280,7 @@ class Stream:
             if done.duplicate:
                 await self._check_own(subject, done.seq)
                 raise UnderWay(f"{self.shown} has not stored yet what it was sent")
-            if done.stream != self.name or type(done.seq) is not int or done.seq <= behind:
+            if done.stream != self.name or type(done.seq) is not int or not max(behind, last) < done.seq <= MOST_SEQUENCE:
                 raise Away(f"{self.shown}: somebody else has answered for it")  # whoever listens to the subject can
             return done.seq
 

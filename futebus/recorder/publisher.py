@@ -122,8 +122,9 @@ class Publisher:
                 limit = f"the {stream.max_payload} that {stream.limit}"
                 await self._publish(stream, at, behind)
                 return
-            except Overtaken:
-                pass  # by itself, a moment ago, or by another: the stream is asked
+            except Overtaken as error:
+                if pause == longest:  # else by itself, a moment ago, or by another: the stream is asked
+                    trouble = str(error)
             except UnderWay as error:
                 if pause == longest:  # else it is there in a moment
                     trouble = str(error)
@@ -197,7 +198,7 @@ class Publisher:
     async def _where(self, stream: Stream, state: State) -> tuple[int, int]:
         """Where to go on: the number of the next line, and that of the message that it comes behind."""
         note, begin, end = self._note.note, self._spool.begin, self._spool.end
-        is_known = bool(note.created and (note.marks or note.sequence))
+        is_known = bool(note.created and (note.marks or note.sequence or note.next))
         is_anew = is_known and note.created != state.created
         is_first = not is_known or is_anew
         last = own = await stream.last(self._subject)
@@ -214,9 +215,6 @@ class Publisher:
                 self._say(f"{self._subject} is taken over from {owner(last)}")
                 own = await ours.last_before(last.sequence)
         found = runs.read(own.headers) if own else None
-        if is_anew:
-            up_to = f"up to line {note.checked}"
-            self._say(f"{stream.shown} is another stream than before: what that one had, {up_to}, is not in it")
         if own and found:
             ours.check(own, found)
             at = found.next
@@ -229,6 +227,9 @@ class Publisher:
                     )
         elif is_known:
             at = note.checked  # whether it had the others nobody knows any more
+            if is_anew:
+                lost = f"what that one had, up to line {at}, is not in it"
+                self._say(f"{stream.shown} is another stream than before: {lost}")
             if not is_anew and await ours.has_lost(state, note.last):
                 while note.marks and await ours.has_lost(state, note.marks[-1]):
                     note = note._replace(marks=note.marks[:-1])
@@ -244,20 +245,28 @@ class Publisher:
                 " this is an old copy, or lines were lost from it; a new spool can go on behind it, with --take-over"
             )
         if at < begin:
-            self._complain(f"{self._spool.path}: the lines {at} to {begin} were removed before they were published")
+            then = "before they were published" if at >= note.next else "since, and cannot go there again"
+            self._complain(f"{self._spool.path}: the lines {at} to {begin} were removed {then}")
             at = begin
         marks = () if is_anew else tuple(mark for mark in note.marks if mark.next <= at)
+        while marks and await ours.has_lost(state, marks[-1]):
+            marks = marks[:-1]
+        self._checked = time.monotonic()
         self._note.keep(created=state.created, next=at, checked=at, sequence=behind, marks=marks)
         return at, behind
 
-    async def _check(self, stream: Stream) -> None:
+    async def _check(self, stream: Stream, most: int) -> None:
         """Sees that the stream has what was confirmed: who listens to the subject can do that in its place.
+
+        Args:
+            stream: it.
+            most: the bytes that messages are made for.
 
         Raises:
             Overtaken: it has not, or is not what it was: it is to be asked what it has.
         """
         self._checked = time.monotonic()
-        note, most = self._note.note, stream.max_payload
+        note = self._note.note
         state = await stream.state()
         if state.created != note.created or stream.max_payload != most:
             raise Overtaken(f"{stream.shown} is not what it was")
@@ -269,7 +278,8 @@ class Publisher:
 
     async def _publish(self, stream: Stream, at: int, behind: int) -> None:
         """Publishes from a line on, until it is finishing and nothing is left."""
-        found = following(self._spool, at, stream.max_payload, self._damaged)
+        most = stream.max_payload
+        found = following(self._spool, at, most, self._damaged)
         window = Window(stream, self._subject, behind, self._confirmed)
         reading = self._read(found)
         try:
@@ -283,12 +293,12 @@ class Publisher:
                 if isinstance(run, int):
                     self._note.keep(next=run)  # damaged lines may be the last
                     self._well()
-                    if not await self._has_more(run, stream):
+                    if not await self._has_more(run, stream, most):
                         return
                     reading = self._read(found)
                     continue
                 if is_due:  # also what the stream takes may have changed since
-                    await stream.connection.while_open(self._check(stream))
+                    await stream.connection.while_open(self._check(stream, most))
                 # The next message is brought to the disk, and read, while this one is under way.
                 reading = self._read(found)
                 where = self._named(run)
@@ -307,7 +317,7 @@ class Publisher:
     def _read(found: Iterator[T]) -> asyncio.Future[T]:
         return asyncio.ensure_future(asyncio.to_thread(next, found))
 
-    async def _has_more(self, end: int, stream: Stream) -> bool:
+    async def _has_more(self, end: int, stream: Stream, most: int) -> bool:
         """Waits until the spool has more. Returns False if it is finishing, and has not.
 
         Raises:
@@ -322,7 +332,7 @@ class Publisher:
                 is_over = self.is_finishing.is_set()
                 is_due = is_over or time.monotonic() - self._checked > CHECK_SECONDS
                 if is_due and self._note.note.checked < end:
-                    await connection.while_open(self._check(stream))
+                    await connection.while_open(self._check(stream, most))
                 if is_over:
                     return False
                 self._flush_in_time()

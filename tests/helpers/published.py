@@ -51,15 +51,24 @@ def say_raw(server: Server, subject: str, headers: bytes, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def confirming(server: Server, subject: str, name: str = "LINES") -> Iterator[None]:
-    """Somebody who listens to the subject, and confirms each message as if he were the stream."""
+def confirming(
+    server: Server, subject: str, name: str = "LINES", number: Callable[[int], int] = lambda behind: behind + 1
+) -> Iterator[None]:
+    """Somebody who listens to the subject, and confirms each message as if he were the stream.
+
+    Args:
+        server: which has it.
+        subject: it.
+        name: of the stream.
+        number: which number he gives a message, by that of the one that it is to come behind.
+    """
     is_there, is_over = threading.Event(), threading.Event()
 
     async def reply(message: Msg) -> None:
         headers = message.headers or {}
         behind = int(headers.get(LAST_OF_ALL) or headers.get(LAST) or 0)
         if message.reply:
-            await message.respond(json.dumps({"stream": name, "seq": behind + 1}).encode())
+            await message.respond(json.dumps({"stream": name, "seq": number(behind)}).encode())
 
     async def work() -> None:
         async with await nats.connect(server.url) as client:

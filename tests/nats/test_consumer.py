@@ -90,6 +90,22 @@ def test_what_a_server_allows_is_heeded(keeping: Server) -> None:
     assert [message.data for message in ask(keeping.url, work)] == [b"%d" % number for number in range(50)]
 
 
+def test_what_is_done_with_may_come_again(keeping: Server) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        await stream.jetstream.publish("lines", b"one\n")
+        consumer = Consumer(stream, "reader", "me", None)
+        await consumer.begin(1)
+        async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+            _, reply = await anext(messages)
+            await consumer.confirm(reply.replace("$JS.ACK", "lost.ACK"))
+            await stream.connection.client.publish(reply, b"-NAK")  # which has the server send it again
+            assert (await asyncio.wait_for(anext(messages), 10))[0].sequence == 1
+        assert await consumer.is_done()
+
+    ask(keeping.url, work)
+
+
 def test_that_all_has_come_ends_nothing(keeping: Server) -> None:
     """Servers from 2.10 on say so, with a status that others have for what is wrong."""
 

@@ -39,6 +39,29 @@ def test_a_message_larger_than_what_is_asked_for(serving: Serving) -> None:
     reader.close()
 
 
+def test_a_server_that_allows_few_at_once(keeping: Server, reading: Reading) -> None:
+    keeping.kill()
+    keeping.configure("jetstream {", "jetstream { limits { max_request_batch: 7 }, ")
+    keeping.begin()
+    reader = reading()
+    fill(reader, 50)
+    assert numbers(reader, 1, 51) == list(range(50))
+    assert reader.connections == 1
+
+
+def test_a_server_that_has_forgotten_its_reader(reading: Reading) -> None:
+    reader = reading()
+    fill(reader, 10)
+    assert numbers(reader, 1, 3) == [0, 1]
+
+    async def forget(stream: Stream) -> None:
+        for info in await stream.jetstream.consumers_info("LINES"):
+            await stream.jetstream.delete_consumer("LINES", info.name)
+
+    reader.do(forget)
+    assert numbers(reader, 3, 11) == list(range(2, 10))
+
+
 def test_of_one_subject_alone(reading: Reading) -> None:
     reader = reading()
     fill(reader, 30, subjects=("lines.a", "lines.b", "lines.c"))

@@ -1,5 +1,6 @@
 """What a stream has confirmed is looked for in it before it may go, and what is gone from it for good stays gone."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from futebus.recorder.target import kept_from, read_note
 
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
-from ..helpers.published import ask, confirming, messages, wait_for_line
+from ..helpers.published import ask, confirming, lines_in, messages, wait_for_line
 from ..helpers.recorders import Recorder, Recording
 from ..helpers.waiting import until
 from ..spool.spools import numbered
@@ -59,6 +60,134 @@ def test_what_the_stream_takes_is_asked_again(bus: Mount, recording: Recording, 
     assert b"".join(message.data for message in found) == numbered(
         3000 - sum(message.data.count(b"\n") for message in found), 3000
     )
+
+
+def test_what_the_stream_takes_is_asked_again_while_others_publish_in_it(
+    bus: Mount, recording: Recording, keeping: Server
+) -> None:
+    """It is asked for another reason then, too, and told what it takes now."""
+    ask(keeping.url, lambda stream: stream.make(["lines.>"]))
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a")
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    until(lambda: kept_from(recorder.spool, ("LINES", "lines.a")) == 10, "the stream has been asked just now")
+
+    async def edit(stream: Stream) -> None:
+        config = (await stream.jetstream.stream_info("LINES")).config
+        config.max_bytes = 100_000
+        await stream.jetstream.update_stream(config)
+        await stream.jetstream.publish("lines.b", b"another\n")
+
+    ask(keeping.url, edit)
+    (bus / "U_x").write_bytes(numbered(10, 11))
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 11, "it is published")
+    (bus / "U_x").write_bytes(numbered(11, 3000))
+    until(lambda: kept_from(recorder.spool, ("LINES", "lines.a")) == 3000, "all is published")
+    recorder.end()
+    found = messages(keeping.url)
+    assert found
+    assert b"".join(message.data for message in found) == numbered(
+        3000 - sum(message.data.count(b"\n") for message in found), 3000
+    )
+
+
+def set_acknowledging(server: Server, is_acknowledging: bool) -> None:
+    """Whether the stream confirms what it gets itself."""
+
+    async def edit(stream: Stream) -> None:
+        config = (await stream.jetstream.stream_info("LINES")).config
+        config.no_ack = not is_acknowledging
+        await stream.jetstream.update_stream(config)
+
+    ask(server.url, edit)
+
+
+def test_a_number_that_no_message_has_is_forgotten(bus: Mount, recording: Recording, keeping: Server) -> None:
+    """Who confirmed in the place of the stream has gone, and it goes on."""
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    wait_for_check(recorder, 10)
+    with confirming(keeping, "lines", number=lambda behind: behind + 1000):
+        set_acknowledging(keeping, False)
+        (bus / "U_x").write_bytes(numbered(10, 20))
+        until(lambda: (note := read_note(recorder.spool)) and note.sequence > 1000, "it is believed for a moment")
+        keeping.kill()
+    (bus / "U_x").write_bytes(numbered(20, 30))
+    with socket.create_server(("127.0.0.1", keeping.port)) as listener:
+        for _ in range(9):  # from then on it is so seldom tried to reach it that each time is time to look
+            listener.accept()[0].close()
+    keeping.begin()
+    set_acknowledging(keeping, True)
+    wait_for_check(recorder, 30)
+    note = read_note(recorder.spool)
+    assert note is not None
+    assert note.sequence < 1000
+    recorder.end()
+    assert lines_in(messages(keeping.url)) == numbered(0, 30)
+
+
+@pytest.mark.parametrize("number", [2, 1 << 63, 10**4000])
+def test_a_number_that_the_next_message_cannot_get_is_not_believed(
+    bus: Mount, recording: Recording, keeping: Server, number: int
+) -> None:
+    """Message 2 was another's, and is gone. Nobody could tell whether it was the one that he says."""
+
+    async def begin(stream: Stream) -> None:
+        await stream.make(["lines", "others"])
+
+    async def fill(stream: Stream) -> None:
+        for _ in range(2):
+            await stream.jetstream.publish("others", b"other\n")
+        await stream.jetstream.delete_msg("LINES", 2)
+
+    ask(keeping.url, begin)
+    to = ("--to", f"{keeping.url}/LINES/lines")
+    recorder = recording(bus / "U_x", *to)
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    wait_for_check(recorder, 10)
+    recorder.end()
+    ask(keeping.url, fill)
+    recorder = recording(bus / "U_x", *to, spool=recorder.spool)
+    recorder.publisher()
+    with confirming(keeping, "lines", number=lambda behind: number):
+        set_acknowledging(keeping, False)
+        (bus / "U_x").write_bytes(numbered(10, 20))
+        recorder.wait_for("acknowledges nothing")  # it is asked again, since something was wrong
+    set_acknowledging(keeping, True)
+    wait_for_check(recorder, 20)
+    recorder.end()
+    assert "another stream" not in recorder.words
+
+    async def read(stream: Stream) -> list[bytes]:
+        state = await stream.state()
+        there = [each for each in range(1, state.last + 1) if each != 2]
+        return [(await stream.jetstream.get_msg("LINES", each)).data or b"" for each in there]
+
+    assert b"".join(ask(keeping.url, read)) == numbered(0, 10) + b"other\n" + numbered(10, 20)
+
+
+def test_a_stream_that_is_made_anew_and_a_recorder_that_is_started_twice(
+    bus: Mount, recording: Recording, keeping: Server
+) -> None:
+    """What the other one had is not published, though nothing has been confirmed between the two."""
+    to = ("--to", f"{keeping.url}/LINES/lines")
+    recorder = recording(bus / "U_x", *to)
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    wait_for_check(recorder, 10)
+    recorder.end()
+
+    async def renew(stream: Stream) -> None:
+        await stream.jetstream.delete_stream("LINES")
+        await stream.make(["lines"])
+
+    ask(keeping.url, renew)
+    recorder = recording(bus / "U_x", *to, spool=recorder.spool)
+    recorder.wait_for("is another stream than before: what that one had, up to line 10, is not in it")
+    recorder.end()
+    recorder = recording(bus / "U_x", *to, spool=recorder.spool)
+    (bus / "U_x").write_bytes(numbered(10, 20))
+    wait_for_check(recorder, 20)
+    recorder.end()
+    assert b"".join(message.data for message in messages(keeping.url)) == numbered(10, 20)
 
 
 @pytest.mark.parametrize("count", [1, 2])
