@@ -66,6 +66,10 @@ class Overtaken(NatsError):
     """A message is not behind the one that it was to be behind: what is last of its subject is something else."""
 
 
+class NotThere(Overtaken):
+    """A message is not there that was confirmed: who listens to the subject can do that in the stream's place."""
+
+
 class UnderWay(Away):
     """The same message was added before, and may not be stored yet: the stream tells, now or in a moment."""
 

@@ -88,6 +88,9 @@ async def _live(path: Path, target: Target, control: int, told: int, say: Say, c
             await asyncio.wait([word], timeout=LOCK_SECONDS)
             if word.done():
                 return DONE
+        except (SpoolError, OSError) as error:
+            complain(str(error))
+            return FAILED
     with note:
         publisher = Publisher(path, target, note, say, complain, lambda is_there: tell(JOINED if is_there else AWAY))
         tell(ASKS)

@@ -17,7 +17,7 @@ from ..nats import runs
 from ..nats.connection import Servers
 from ..nats.errors import Away, NatsError
 from ..nats.state import State
-from ..nats.stream import Overtaken, Stream, UnderWay
+from ..nats.stream import NotThere, Overtaken, Stream, UnderWay
 from ..nats.wanted import doubt
 from ..nats.window import Window
 from ..spool import LinesDamaged, Spool, SpoolError
@@ -151,6 +151,8 @@ class Publisher:
             pause = min(pause * 1.5, longest)
 
     async def _pause(self, seconds: float) -> None:
+        if self.is_finishing.is_set():
+            await asyncio.sleep(RETRY_SECONDS[0])
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.is_finishing.wait(), seconds)
 
@@ -271,7 +273,7 @@ class Publisher:
         if state.created != note.created or stream.max_payload != most:
             raise Overtaken(f"{stream.shown} is not what it was")
         if note.marks and await Ours(self._spool, stream, self._subject).has_lost(state, note.marks[-1]):
-            raise Overtaken(f"{stream.shown} does not have what it has confirmed")
+            raise NotThere(f"{stream.shown} does not have what was confirmed in its name")
         self._note.keep(checked=note.next)
 
     # ------------------------------------------------------------------------------------------ publishing

@@ -168,6 +168,8 @@ class Directory:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise NotASpool(f"{self.path / name} is a symbolic link, and no file") from None
+            if error.errno == errno.EISDIR:
+                raise NotASpool(f"{self.path / name} is a directory, and no file") from None
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
         try:
             self._check_file(name, os.fstat(descriptor))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from futebus.recorder.secret import SECRET
 from futebus.spool import Spool
 
 from ..helpers.mounts import Mount, run
@@ -61,3 +62,24 @@ def test_one_that_is_refused_later_goes_on_recording(bus: Mount, recording: Reco
     assert lines_in(messages(keeping.url)) == numbered(0, 10)
     done = run(*RECORD, "--to", to, bus / "U_x", second.spool)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+
+
+def test_a_note_that_cannot_be_kept_is_told_in_one_line(bus: Mount, recording: Recording, keeping: Server) -> None:
+    """It is recorded, and published as soon as that is mended."""
+    to = ("--to", f"{keeping.url}/LINES/lines")
+    recorder = recording(bus / "U_x", *to)
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    wait_for_line(keeping.url, "lines", 10)
+    recorder.end()
+    secret = recorder.spool / SECRET
+    secret.unlink()
+    secret.mkdir()
+    recorder = recording(bus / "U_x", *to, spool=recorder.spool)
+    recorder.wait_for("secret is a directory, and no file")
+    (bus / "U_x").write_bytes(numbered(10, 20))
+    until(lambda: Spool(recorder.spool).end == 20, "lines are recorded")
+    assert "Traceback" not in recorder.words
+    secret.rmdir()
+    wait_for_line(keeping.url, "lines", 20)
+    recorder.end()
+    assert lines_in(messages(keeping.url)) == numbered(0, 20)

@@ -8,7 +8,6 @@ first commit.
 A journal's record counts lines here: its position is the number of the query's next line, and its intent how many are being sent.
 """
 
-import contextlib
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from ...host.durable import write_all
 from ...nats import runs
 from ...nats.errors import Away, NatsError, NoStream
 from ...nats.reader import Reader
-from ...nats.stream import Overtaken, Refused, Stream, UnderWay
+from ...nats.stream import NotThere, Overtaken, Refused, Stream, UnderWay
 from ..remote import Place
 from ..telling import say
 from .asking import BATCH, BEGIN, END, Known, Told, ask, check_takes, has_kept
@@ -152,14 +151,16 @@ class Publisher:
         """
         left, at = _TRIES, 0
         while left:
-            with contextlib.suppress(Overtaken):
+            try:
                 self._publish(batch, portions)
                 return
+            except Overtaken as error:
+                refusal = str(error) if isinstance(error, NotThere) else self._refusal
             before, at = at, self._journal.record.position
             left = _TRIES if at > before else left - 1
             if self._is_doubtful and not at:
                 break  # to come behind the other one now might be to come a second time
-        raise SinkError(self._refusal)
+        raise SinkError(refusal)
 
     def _publish(self, batch: int, portions: Sequence[Portion]) -> None:
         self._learn(self._reader.do(lambda stream: ask(stream, self._subject, self._query)))
@@ -286,12 +287,12 @@ class Publisher:
         """Sees that the stream has all lines before this one: who listens to the subject can confirm in its place.
 
         Raises:
-            Overtaken: it has not.
+            NotThere: it has not.
         """
         told = self._reader.do(lambda stream: ask(stream, self._subject, self._query))
         record = self._journal.record
         if told.state.created != record.created or not self._has_kept(told, record.sequence, line):
-            raise Overtaken(f"{self._place.shown} does not have what it has confirmed")
+            raise NotThere(f"{self._place.shown} does not have what was confirmed in its name")
 
     def _messages(self, pieces: Pieces, portions: Sequence[Portion]) -> Iterator[tuple[int, bytes]]:
         """The lines of a batch as messages: how many, and they themselves."""

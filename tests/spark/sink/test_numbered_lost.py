@@ -92,6 +92,18 @@ def test_who_confirms_in_the_place_of_the_stream_is_not_believed(
     assert text_of(messages(keeping.url)) == "a\n"
 
 
+def test_a_stream_that_never_has_what_was_confirmed_is_said_so(keeping: Server, filled: Filled, tmp_path: Path) -> None:
+    class Believing(Publisher):
+        async def _added(self, *what: Any) -> int:
+            return self._behind + 1  # as one who listens to the subject has said
+
+    with (
+        pytest.raises(SinkError, match=r"/LINES/lines.out does not have what was confirmed in its name$"),
+        Believing(place_of(keeping.url), tmp_path, QUERY) as publisher,
+    ):
+        publisher.publish(0, staged(tmp_path, 0, "a\n"))
+
+
 @pytest.mark.parametrize("kind", ["nothing is left", "numbers are given anew", "some was removed before", "begun", "read"])
 def test_a_stream_that_has_lost_all_of_a_query_is_not_believed(
     keeping: Server, filling: Filling, tmp_path: Path, kind: str
