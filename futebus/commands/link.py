@@ -30,6 +30,9 @@ examples:
 
 COMMAND = "futebus-link"
 
+LONGEST_CONSUMER = 128
+"""Characters in the name of a consumer."""
+
 OTHERS = {
     "A": "an A channel has addresses, which mean nothing on another host",
     "S": "an S channel has one master, who answers by addresses, which mean nothing on another host",
@@ -51,8 +54,10 @@ def _stream(text: str) -> Any:
 
 
 def _consumer(text: str) -> str:
-    if not re.fullmatch(r"[0-9A-Za-z_-]{1,128}", text):
+    if not re.fullmatch(r"[0-9A-Za-z_-]+", text):
         raise ValueError(f"letters, digits, - and _, and not {text!r}")
+    if len(text) > LONGEST_CONSUMER:
+        raise ValueError(f"a name of at most {LONGEST_CONSUMER} characters, and this one has {len(text)}")
     return text
 
 

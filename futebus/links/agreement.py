@@ -8,6 +8,7 @@ time. Which of two is earlier tells nothing.
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ..core.text import counted
 from ..nats.consumer import Consumer
@@ -19,6 +20,25 @@ from .progress import Progress, Reached
 
 AROUND_SECONDS = 20.0
 """How often it is asked how far a stream has come with messages of other subjects."""
+
+
+class Known(NamedTuple):
+    """What is known of a stream before anything comes from it."""
+
+    taken: int
+    """The number of the last message that need not be delivered again."""
+    told: int
+    """Up to which number nothing needs to be said any more of messages that were removed."""
+
+
+def removed(shown: str, count: int) -> str:
+    """What is said of messages that nobody can deliver any more.
+
+    Args:
+        shown: of which stream, for people.
+        count: how many.
+    """
+    return f"{counted(count, 'message')} of {shown} had been removed before they could be delivered"
 
 
 async def agreed(stream: Stream, state: State, reached: Reached, marks: Sequence[Mark] = ()) -> int:
@@ -51,8 +71,8 @@ async def agreed(stream: Stream, state: State, reached: Reached, marks: Sequence
     return min(reached.sequence, state.first - 1) if is_other else reached.sequence
 
 
-async def known(stream: Stream, state: State, progress: Progress, subject: str | None, warn: Callable[[str], object]) -> int:
-    """The number of the last message that need not be delivered again. Says what is not there any more, or is another.
+async def known(stream: Stream, state: State, progress: Progress, subject: str | None, warn: Callable[[str], object]) -> Known:
+    """What need not be delivered again. Says what is not there any more, or is another.
 
     Args:
         stream: which.
@@ -67,10 +87,10 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
     reached = progress.reached
     taken = reached.sequence
     if not reached.created:
-        return taken
+        return Known(taken, state.last)  # what was removed before one has ever been here is nobody's loss
     if reached.created != state.created:
         warn(f"{stream.shown} is another stream than before: it is delivered from its beginning")
-        return 0
+        return Known(0, state.last)
     same = await agreed(stream, state, reached, progress.marks)
     if taken > state.last:
         warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
@@ -78,15 +98,17 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
         warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
     progress.look(state.created, min(progress.looked, state.last if same == taken else same))
     if same < taken:
-        return same
+        return Known(same, state.last)
     seen = max(taken, progress.looked)
     if state.first > seen + 1:
-        count = counted(state.first - seen - 1, "message")
+        count = state.first - seen - 1
         if subject is None:
-            warn(f"{count} of {stream.shown} had been removed before they could be delivered")
+            warn(removed(stream.shown, count))
         else:
-            warn(f"{count} of {stream.shown} had been removed before it was known whether they were of {subject}")
-    return taken
+            unknown = f"had been removed before it was known whether they were of {subject}"
+            warn(f"{counted(count, 'message')} of {stream.shown} {unknown}")
+        progress.look(state.created, state.first - 1)  # which is said once
+    return Known(taken, max(seen, state.first - 1))
 
 
 async def look_around(stream: Stream, state: State, consumer: Consumer, progress: Progress) -> None:

@@ -27,7 +27,7 @@ from ..nats.errors import Away, NatsError
 from ..nats.state import State
 from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
-from .agreement import known, look_around
+from .agreement import known, look_around, removed
 from .progress import Progress
 from .sparing import Sparing
 from .taken import Lines, lines_of, offset
@@ -90,8 +90,8 @@ class Delivery:
         self._waits, self._takes_over = waits, takes_over
         self._target = Target(channel, voice, mode=mode, waits=waits)
         self._sparing = Sparing(voice.warn)
-        self._taken = 0
-        """The number of the last message that has been taken from the stream."""
+        self._taken = self._told = 0
+        """The number of the last message that has been taken from the stream, and up to which it is told what was removed."""
         self._reply = ""
         """The subject on which the last message is confirmed that has been taken, from any connection."""
         self._look_at = 0.0
@@ -219,7 +219,7 @@ class Delivery:
                 self._progress.flush()
             await consumer.remove()
             self._takes_over = False
-        self._taken = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
+        self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
         return self._taken + 1
 
     async def _take_all(self, stream: Stream, state: State, consumer: Consumer) -> None:
@@ -234,8 +234,9 @@ class Delivery:
                     continue  # it was long under way, and has come a second time
                 while self._size > WAITING_BYTES:  # noqa: ASYNC110 - a thread makes place
                     await asyncio.sleep(PAUSE_SECONDS)
+                missing = 0 if self._address.subject else max(message.sequence - max(self._taken, self._told) - 1, 0)
                 self._taken = message.sequence
-                self._put(lines_of(state.created, message, reply))
+                self._put(lines_of(state.created, message, reply)._replace(removed=missing))
         finally:
             for task in tasks:
                 task.cancel()
@@ -300,6 +301,8 @@ class Delivery:
         reached, where, start = self._progress.reached, found.where, 0
         is_same = reached.current == found.sequence and reached.created == found.created
         is_same = is_same and reached.moment in (0, moment(found.reply))
+        if found.removed and not is_same:
+            self._sparing.warn(found.subject, removed(self._address.shown, found.removed))
         if where is None:
             start = reached.position if is_same else 0
         elif (following := self._progress.lines.get(found.source)) is not None:

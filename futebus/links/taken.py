@@ -20,6 +20,8 @@ class Lines(NamedTuple):
     """Whose lines they are, by subject and spool, as `progress` knows it; "" if they have no numbers."""
     data: bytes
     reply: str
+    removed: int = 0
+    """How many messages the stream had directly before, which nobody can deliver any more."""
 
     @property
     def share(self) -> str:

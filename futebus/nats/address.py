@@ -113,6 +113,8 @@ def read_stream(text: str, *, has_subject: bool | None = None, is_filter: bool =
         if has_subject is not None and bool(slash) != has_subject:
             raise ValueError(f"not {form}: {masked(text)!r}")
         servers = read_servers(found["servers"])
+        if slash and not subject:
+            raise ValueError("a subject is missing: nats://SERVER/STREAM/SUBJECT")
         return StreamAddress(servers, _read_name(stream), read_subject(subject, is_filter=is_filter) if slash else None)
 
 

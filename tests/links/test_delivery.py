@@ -228,26 +228,6 @@ def test_a_name_that_is_removed_while_lines_come(
     link.end()
 
 
-def test_what_retention_has_removed_is_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
-    master = collect(bus / ".U_x")
-    url = f"{keeping.url}/LINES"
-    fill(keeping.url, 10, each=1)
-    link = deliver(linking, bus / "U_x", url, place)
-    master.lines(10)
-    link.end()
-    fill(keeping.url, 10, each=1, begin=10)
-
-    async def forget(stream: Stream) -> None:
-        await stream.jetstream.purge_stream("LINES", seq=15)
-
-    ask(keeping.url, forget)
-    link = deliver(linking, bus / "U_x", url, place)
-    assert master.lines(16) == [line.decode() for line in (numbered(0, 10) + numbered(14, 20)).splitlines()]
-    link.wait_for("4 messages of")
-    link.wait_for("4 lines of host:U_x, from 10 on, are missing in the stream")
-    link.end()
-
-
 def test_a_stream_that_has_lost_its_end_and_gets_it_again(
     bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
 ) -> None:

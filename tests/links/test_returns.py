@@ -219,7 +219,7 @@ def test_how_far_a_stream_has_come_with_others_is_known(keeping: Server, place: 
         await quiet(stream)
         state = await stream.state()
         consumer = Consumer(stream, "reader", "me", "lines.mine")
-        await consumer.begin(await known(stream, state, progress, "lines.mine", said.append) + 1)
+        await consumer.begin((await known(stream, state, progress, "lines.mine", said.append)).taken + 1)
         looking = asyncio.ensure_future(look_around(stream, state, consumer, progress))
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
             message, reply = await anext(messages)
@@ -231,7 +231,7 @@ def test_how_far_a_stream_has_come_with_others_is_known(keeping: Server, place: 
                 while progress.looked < 1001:  # noqa: ASYNC110 - a server tells it
                     await asyncio.sleep(0.01)
         looking.cancel()
-        assert await known(stream, await stream.state(), progress, "lines.mine", said.append) == 1
+        assert (await known(stream, await stream.state(), progress, "lines.mine", said.append)).taken == 1
 
     ask(keeping.url, work)
     progress.close()

@@ -1,0 +1,95 @@
+"""What a delivery says of messages that a stream has no more."""
+
+from pathlib import Path
+
+import pytest
+
+from futebus.nats.stream import Stream
+
+from ..helpers.collectors import Collect
+from ..helpers.mounts import Mount
+from ..helpers.nats import Server
+from ..helpers.published import ask
+from .links import Linking
+from .test_delivery import deliver, fill, numbered
+
+
+def test_what_retention_has_removed_is_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    fill(keeping.url, 10, each=1)
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(10)
+    link.end()
+    fill(keeping.url, 10, each=1, begin=10)
+
+    async def forget(stream: Stream) -> None:
+        await stream.jetstream.purge_stream("LINES", seq=15)
+
+    ask(keeping.url, forget)
+    link = deliver(linking, bus / "U_x", url, place)
+    assert master.lines(16) == [line.decode() for line in (numbered(0, 10) + numbered(14, 20)).splitlines()]
+    link.wait_for("4 messages of")
+    link.wait_for("4 lines of host:U_x, from 10 on, are missing in the stream")
+    link.end()
+
+
+@pytest.mark.parametrize("how", ["limit", "hand"])
+def test_what_was_removed_between_others_is_said(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, how: str
+) -> None:
+    """Once, and of that alone which was there when the first delivery had begun."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+
+    async def begin(stream: Stream) -> None:
+        await stream.make(["lines.>"], max_msgs_per_subject=3 if how == "limit" else -1)
+        for _ in range(4):
+            await stream.jetstream.publish("lines.rare", b"rare\n")
+        if how == "hand":
+            await stream.jetstream.delete_msg("LINES", 2)
+
+    async def go_on(stream: Stream) -> None:
+        for number in range(10):
+            await stream.jetstream.publish("lines.busy", b"%d\n" % number)
+        for sequence in range(5, 12) if how == "hand" else ():
+            await stream.jetstream.delete_msg("LINES", sequence)
+
+    ask(keeping.url, begin)
+    link = deliver(linking, bus / "U_x", url, place)
+    assert master.lines(3) == ["rare"] * 3
+    link.end()
+    assert "removed" not in link.words
+    ask(keeping.url, go_on)
+    link = deliver(linking, bus / "U_x", url, place)
+    assert master.lines(6)[3:] == ["7", "8", "9"]
+    link.wait_for(f"7 messages of {url} had been removed before they could be delivered")
+    ask(keeping.url, lambda stream: stream.jetstream.publish("lines.busy", b"10\n"))
+    assert master.lines(7)[6:] == ["10"]
+    link.end()
+    assert link.words.count("removed") == 1, link.words
+
+
+def test_what_was_removed_is_said_once(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
+    """Also if nothing comes between two starts, and its server is started anew."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    fill(keeping.url, 10, each=1)
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(10)
+    link.end()
+    fill(keeping.url, 10, each=1, begin=10)
+    ask(keeping.url, lambda stream: stream.jetstream.purge_stream("LINES"))
+    link = deliver(linking, bus / "U_x", url, place)
+    link.wait_for("10 messages of")
+    keeping.kill()
+    link.wait_for("; waiting")
+    keeping.begin()
+    link.wait_for("is there again")
+    link.end()
+    assert link.words.count("removed") == 1, link.words
+    link = deliver(linking, bus / "U_x", url, place)
+    fill(keeping.url, 10, each=1, begin=20)
+    assert master.lines(20)[10:] == [line.decode() for line in numbered(20, 30).splitlines()]
+    link.end()
+    assert "removed" not in link.words
