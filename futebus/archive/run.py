@@ -277,15 +277,19 @@ class Archiving:
         then, count = self._rates[0]
         rate = (self._archived - count) / (now - then) if now > then else 0
         left = self._behind()
-        if self._order.is_once and self._archived and self._unit == "line":
+        if self._order.is_once and self._archived and self._unit == "line" and left is not None:
             # From when the first lines came: before, Spark started.
             words = progress(self._archived, self._archived + left, now - self._began, "line")
             return f"{words}, {counted(self._files, 'file', ',')}"
-        archived, behind = counted(self._archived, "line", ","), counted(left, self._unit, ",")
-        return f"{archived} archived, {rate:,.0f}/s, {behind} behind, {counted(self._files, 'file', ',')}"
+        archived, behind = counted(self._archived, "line", ","), self._counted_behind("behind")
+        return f"{archived} archived, {rate:,.0f}/s{behind}, {counted(self._files, 'file', ',')}"
 
-    def _behind(self) -> int:
-        """How many lines are in the spools and not in the archive."""
+    def _counted_behind(self, word: str) -> str:
+        left = self._behind()
+        return "" if left is None else f", {counted(left, self._unit, ',')} {word}"
+
+    def _behind(self) -> int | None:
+        """How many lines are in the spools and not in the archive; None if that is not known."""
         total = 0
         for name in self._sources.recorded():
             with contextlib.suppress(SpoolError, OSError):
@@ -310,7 +314,7 @@ class Archiving:
                 query.stop()
         if self._queries:
             archived = counted(self._archived, "line", ",")
-            words = f"{archived} archived, {counted(self._files, 'file', ',')}, {counted(self._behind(), self._unit, ',')} left"
+            words = f"{archived} archived, {counted(self._files, 'file', ',')}{self._counted_behind('left')}"
             self._terminal.status(words, is_last=True)
         with contextlib.suppress(*FAILURES):
             spark.stop()

@@ -73,6 +73,16 @@ class StreamArchive(Archive):
         """Goes on with the stream that was made then: another one of the same name."""
         self._created = created
 
+    def left(self, state: State) -> int:
+        """How many messages are not archived, of those that a stream has.
+
+        Args:
+            state: what it is and has.
+        """
+        at = self.state.positions.get(self._key)
+        begin = at.line if at is not None and at.spool == state.created else 0
+        return max(state.last + 1 - max(begin, state.first), 0)
+
     def add(self, lines: DataFrame) -> int:
         """Archives the lines of a batch, but for those that are archived already; see `Archive`.
 
@@ -178,6 +188,8 @@ class StreamArchiving(Archiving):
 
     _unit = "message"
     _created = ""
+    _found: State | None = None
+    """What the stream was and had when it was looked at."""
     _archive: StreamArchive
 
     def _check_sources(self) -> None:
@@ -188,7 +200,7 @@ class StreamArchiving(Archiving):
             state = reader.state()
             if place.subject is not None and not state.is_fed:
                 check_listens(reader.shown, place.stream, state, place.subject)
-            self._created = state.created
+            self._found, self._created = state, state.created
 
     def _open(self, spark: SparkSession) -> None:
         order = self._order
@@ -215,7 +227,8 @@ class StreamArchiving(Archiving):
         assert place is not None
         with contextlib.closing(reader_of(replace(place, patience=0.0), self._terminal.say)) as reader:
             try:
-                self._created = reader.state().created
+                self._found = reader.state()
+                self._created = self._found.created
             except NoStream as error:
                 raise Missing(str(error)) from None
             except Away:
@@ -234,12 +247,12 @@ class StreamArchiving(Archiving):
         # Nobody has asked for a channel by its name: one that no directory can have is left out, and not its lines.
         return self._load(spark, schema, options).withColumn("channel", F.when(fitting(), F.col("channel")))
 
-    def _behind(self) -> int:
-        """How many messages the stream has that are not archived, as the query has seen it."""
+    def _behind(self) -> int | None:
+        """How many messages the stream has that are not archived, as the query has seen it; None if that is not known."""
         query = self._queries["archive"].query
         progress = query.lastProgress if query is not None else None
         if progress is None:
-            return 0
+            return None if self._found is None else self._archive.left(self._found)
         source = progress["sources"][0]
         latest, end = (json.loads(at) if isinstance(at, str) else at for at in (source["latestOffset"], source["endOffset"]))
         return max(latest["next"] - end["next"], 0) if latest and end else 0

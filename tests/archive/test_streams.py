@@ -59,6 +59,19 @@ def test_a_stream_is_archived_although_it_is_killed(keeping: Server, filled: Fil
     assert others == [("A_chat", "hello", "7", "beta", "lines.b"), ("None", "from outside", None, None, "lines.c")]
 
 
+def test_one_that_is_ended_in_its_first_batch_says_what_is_left(filled: Filled, start: Start, place: Path) -> None:
+    filled.fill(30)
+    root = place / "archive"
+    process = start(*COMMAND, *QUICK, filled.url, root)
+    until(lambda: (root / "_futebus/checkpoint/archive/offsets/0").exists(), "a batch has begun", SLOW)
+    process.terminate()
+    words = process.communicate(timeout=SLOW)[1]
+    assert process.returncode == 0, words
+    found = re.search(r"(\d+) lines archived, \d+ files, (\d+) messages left", words)
+    assert found, words
+    assert int(found[1]) + 10 * int(found[2]) == 300
+
+
 def test_another_stream_of_the_same_name(filled: Filled, start: Start, place: Path) -> None:
     said = filled.fill(3)
     command = [*COMMAND, *QUICK, "-q", "--once", f"{filled.url}/lines.a", place / "archive"]
