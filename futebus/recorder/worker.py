@@ -101,6 +101,8 @@ class Worker:
         self._word: bytes | None = None
         self._told = threading.Event()
         self._drain: Drain | None = None
+        self._gives_up = 0.0
+        """Until when it is tried to open the spool, once it is to end."""
 
     def run(self, signals: set[signal.Signals]) -> int:
         """Drains. Returns how it ended, as above.
@@ -149,7 +151,7 @@ class Worker:
             self._lock,
             is_continued=True,
             say=self._say,
-            wait=lambda seconds: not self._told.wait(seconds),
+            wait=self._wait,
             meanwhile=while_full(self._recording.is_master),
         )
         if spool is None:
@@ -167,6 +169,16 @@ class Worker:
         finally:
             upkeep.stop()
             spool.close()
+
+    def _wait(self, seconds: float) -> bool:
+        """Waits for room for so long, or until it is to end. Returns whether to go on: there may be room in the end."""
+        if not self._told.wait(seconds):
+            return True
+        if self._word != FINISH:
+            return False
+        self._gives_up = self._gives_up or time.monotonic() + FINISH_SECONDS
+        time.sleep(min(seconds, RETRY_SECONDS[0]))
+        return time.monotonic() < self._gives_up
 
     def _new_drain(self, spool: SpoolWriter, upkeep: Upkeep) -> Drain:
         return Drain(

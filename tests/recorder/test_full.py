@@ -1,6 +1,8 @@
 """Recorders on a disk that is full: what may go makes room, and an end that loses lines says so."""
 
 import re
+import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from ..helpers.programs import Start
 from ..helpers.published import wait_for_line
 from ..helpers.recorders import Recording, fill, kill
 from ..helpers.waiting import DEADLINE, until
-from ..spool.spools import lines_of
+from ..spool.spools import lines_of, numbered
 
 LINES = 150_000
 """Of 100 bytes: twice what the disk has room for."""
@@ -104,3 +106,25 @@ def test_an_end_takes_what_waits_if_there_is_room_again(
     recorder.end()
     assert Spool(recorder.spool).end >= taken + 1000
     assert "lost" not in recorder.words
+
+
+def test_an_end_takes_what_waits_if_there_is_room_for_a_spool_again(
+    mounting: Mounting, recording: Recording, small_disk: Path, start: Start
+) -> None:
+    """The drain has not been able to open it yet."""
+    bus = mounting("max_queue=1000")
+    recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool")
+    drain = recorder.drain()
+    recorder.process.send_signal(signal.SIGSTOP)
+    kill(drain)
+    for file in recorder.spool.glob("0*"):  # which have room for these lines
+        file.unlink()
+    until(lambda: shutil.disk_usage(small_disk).used < 100_000, "nobody has them open any more")
+    fill(small_disk / "ballast")
+    recorder.process.send_signal(signal.SIGCONT)
+    recorder.wait_for(FULL)
+    (bus / "U_x").write_bytes(numbered(0, 1000))
+    (small_disk / "ballast").unlink()
+    recorder.end()
+    assert lines_of(recorder.spool) == numbered(0, 1000)
+    assert "of it are lost" not in recorder.words

@@ -40,7 +40,7 @@ class TableView(View):
         yield Lines(id="head")
         yield Lines(id="tabs")
         yield Table(self.columns, id="table")
-        yield Filter(id="filter", placeholder="show only what has this in it", compact=True)
+        yield Filter(id="filter", placeholder="show only what has this in it", select_on_focus=False, compact=True)
         yield Lines(id="hint")
 
     def on_mount(self) -> None:
@@ -70,6 +70,7 @@ class TableView(View):
         asked = self.query_one(Input)
         asked.display = True
         self.set_focus(asked)
+        asked.select_all()  # at once: what is typed now takes the place of what was asked before, and not some letters later
 
     def _want(self, words: str) -> None:
         self.table.wanted = words
