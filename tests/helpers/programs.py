@@ -43,7 +43,7 @@ def starting() -> Iterator[Start]:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(place: Path) -> Iterator[Start]:  # they write there, and it is removed when they have ended
     """Starts programs that do not outlive the test: see `starting`."""
     with starting() as begin:
         yield begin
