@@ -102,14 +102,27 @@ def test_one_that_is_being_mounted_in_the_background_can_be_ended(place: Path, s
 
 
 def stopped_child(parent: int) -> int | None:
-    """Stops a child of a process. Returns its number; None: it has none, or it has ended, as one that looks at a dead bus."""
+    """Stops a child of a process that is what that is. Returns its number; None: it has none, or another, or it has ended.
+
+    Others are one that looks at a dead bus, and ldconfig(8), which trio starts when it is imported.
+    """
     child = read(f"/proc/{parent}/task/{parent}/children").decode().partition(" ")[0]
     if not child:
         return None
     with contextlib.suppress(ProcessLookupError):
         os.kill(int(child), signal.SIGSTOP)
     state = until(lambda: state if (state := stat.state if (stat := stat_of(child)) else "X") in "TZX" else "", "it has stopped")
-    return int(child) if state == "T" else None
+    if state == "T" and _is_forked(parent, child):
+        return int(child)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(child), signal.SIGCONT)
+    return None
+
+
+def _is_forked(parent: int, child: str) -> bool:
+    """Whether a process that is stopped is a copy of its parent for good: while it becomes another program, its parent waits."""
+    waits = (stat := stat_of(str(parent))) is None or stat.state == "D"
+    return not waits and Path(f"/proc/{child}/exe").readlink() == Path(f"/proc/{parent}/exe").readlink()
 
 
 def being_mounted(start: Start, directory: Path) -> tuple["subprocess.Popen[str]", int]:
