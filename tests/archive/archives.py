@@ -35,8 +35,12 @@ def lines(channel: str, offsets: Iterable[int], moment: str) -> list[Line]:
 
 
 def table(root: Path) -> pa.Table:
-    """An archive as pyarrow reads it."""
-    return ds.dataset(root, format="parquet", partitioning=ds.partitioning(PARTITIONS, flavor="hive")).to_table()
+    """An archive as pyarrow reads it, also while it is written: see futebus-archive(1)."""
+    found = [str(file) for file in files(root) if file.suffix == ".parquet"]
+    if not found:
+        return pa.table({})
+    hive = ds.partitioning(PARTITIONS, flavor="hive")
+    return ds.dataset(found, format="parquet", partitioning=hive, partition_base_dir=str(root)).to_table()
 
 
 def read(root: Path) -> list[Line]:
