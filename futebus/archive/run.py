@@ -281,11 +281,10 @@ class Archiving:
             # From when the first lines came: before, Spark started.
             words = progress(self._archived, self._archived + left, now - self._began, "line")
             return f"{words}, {counted(self._files, 'file', ',')}"
-        archived, behind = counted(self._archived, "line", ","), self._counted_behind("behind")
+        archived, behind = counted(self._archived, "line", ","), self._told(left, "behind")
         return f"{archived} archived, {rate:,.0f}/s{behind}, {counted(self._files, 'file', ',')}"
 
-    def _counted_behind(self, word: str) -> str:
-        left = self._behind()
+    def _told(self, left: int | None, word: str) -> str:
         return "" if left is None else f", {counted(left, self._unit, ',')} {word}"
 
     def _behind(self) -> int | None:
@@ -314,7 +313,7 @@ class Archiving:
                 query.stop()
         if self._queries:
             archived = counted(self._archived, "line", ",")
-            words = f"{archived} archived, {counted(self._files, 'file', ',')}{self._counted_behind('left')}"
+            words = f"{archived} archived, {counted(self._files, 'file', ',')}{self._told(self._behind(), 'left')}"
             self._terminal.status(words, is_last=True)
         with contextlib.suppress(*FAILURES):
             spark.stop()

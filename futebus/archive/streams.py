@@ -187,10 +187,14 @@ class StreamArchiving(Archiving):
     """An archive of a stream at work."""
 
     _unit = "message"
-    _created = ""
     _found: State | None = None
     """What the stream was and had when it was looked at."""
     _archive: StreamArchive
+
+    @property
+    def _created(self) -> str:
+        """When that was made."""
+        return self._found.created if self._found is not None else ""
 
     def _check_sources(self) -> None:
         """Sees that the stream is there, and can have what is asked for."""
@@ -200,7 +204,7 @@ class StreamArchiving(Archiving):
             state = reader.state()
             if place.subject is not None and not state.is_fed:
                 check_listens(reader.shown, place.stream, state, place.subject)
-            self._found, self._created = state, state.created
+            self._found = state
 
     def _open(self, spark: SparkSession) -> None:
         order = self._order
@@ -228,7 +232,6 @@ class StreamArchiving(Archiving):
         with contextlib.closing(reader_of(replace(place, patience=0.0), self._terminal.say)) as reader:
             try:
                 self._found = reader.state()
-                self._created = self._found.created
             except NoStream as error:
                 raise Missing(str(error)) from None
             except Away:

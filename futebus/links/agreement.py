@@ -7,13 +7,13 @@ time. Which of two is earlier tells nothing.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..core.text import counted
 from ..nats.consumer import Consumer
 from ..nats.errors import NatsError
-from ..nats.marks import Mark
+from ..nats.marks import Mark, kept
 from ..nats.state import State
 from ..nats.stream import Stream
 from .progress import Progress, Reached
@@ -41,7 +41,7 @@ def removed(shown: str, count: int) -> str:
     return f"{counted(count, 'message')} of {shown} had been removed before they could be delivered"
 
 
-async def agreed(stream: Stream, state: State, reached: Reached, marks: Sequence[Mark] = ()) -> int:
+async def agreed(stream: Stream, state: State, reached: Reached, marks: tuple[Mark, ...] = ()) -> int:
     """The number up to which the stream has the messages that have been written, as far as is known; all behind may be others.
 
     Args:
@@ -53,22 +53,9 @@ async def agreed(stream: Stream, state: State, reached: Reached, marks: Sequence
     Raises:
         NatsError: as for `Stream`.
     """
-    if not reached.time:  # a version has noted it that did not know when the server had got it
-        return min(reached.sequence, state.last)
-    is_other = False
-    for mark in (Mark(reached.sequence, reached.time), *reversed(marks)):
-        if mark.sequence < state.first:
-            break
-        if mark.sequence > state.last:
-            is_other = True
-            continue
-        found = await stream.stored(mark.sequence)
-        if found == mark:
-            return mark.sequence if is_other else reached.sequence
-        if found and found[0] == mark.sequence:
-            is_other = True
-        # Or else it was removed, and nobody can tell.
-    return min(reached.sequence, state.first - 1) if is_other else reached.sequence
+    # A version has noted it that did not know when the server had got it: then numbers alone tell.
+    known_by = (*marks, Mark(reached.sequence, reached.time)) if reached.time else ()
+    return await kept(stream, state, known_by, reached.sequence + 1) - 1
 
 
 async def known(stream: Stream, state: State, progress: Progress, subject: str | None, warn: Callable[[str], object]) -> Known:

@@ -79,6 +79,12 @@ class Ours(NamedTuple):
         where = runs.read(found.headers)
         return mark.next > 0 and (where is None or where.spool != self.spool.id or where.next != mark.next)
 
+    async def there(self, state: State, marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+        """Marks, the oldest first, without the last of them that the stream has lost: see `has_lost`."""
+        while marks and await self.has_lost(state, marks[-1]):
+            marks = marks[:-1]
+        return marks
+
     def check(self, message: Message, where: runs.Where) -> None:
         """Sees that a message that is named so has lines of the spool, as far as that goes.
 

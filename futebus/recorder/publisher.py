@@ -233,9 +233,8 @@ class Publisher:
                 lost = f"what that one had, up to line {at}, is not in it"
                 self._say(f"{stream.shown} is another stream than before: {lost}")
             if not is_anew and await ours.has_lost(state, note.last):
-                while note.marks and await ours.has_lost(state, note.marks[-1]):
-                    note = note._replace(marks=note.marks[:-1])
-                at = note.marks[-1].next if note.marks else begin
+                there = await ours.there(state, note.marks)
+                at = there[-1].next if there else begin
                 lost = f"has lost messages that it had confirmed, and all of {self._subject}"
                 self._say(f"{stream.shown} {lost}: the lines {at} to {note.next} go there again")
         else:
@@ -250,9 +249,7 @@ class Publisher:
             then = "before they were published" if at >= note.next else "since, and cannot go there again"
             self._complain(f"{self._spool.path}: the lines {at} to {begin} were removed {then}")
             at = begin
-        marks = () if is_anew else tuple(mark for mark in note.marks if mark.next <= at)
-        while marks and await ours.has_lost(state, marks[-1]):
-            marks = marks[:-1]
+        marks = () if is_anew else await ours.there(state, tuple(mark for mark in note.marks if mark.next <= at))
         self._checked = time.monotonic()
         self._note.keep(created=state.created, next=at, checked=at, sequence=behind, marks=marks)
         return at, behind

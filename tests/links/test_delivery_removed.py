@@ -6,7 +6,7 @@ import pytest
 
 from futebus.nats.stream import Stream
 
-from ..helpers.collectors import Collect
+from ..helpers.collectors import Collect, Collector
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
 from ..helpers.published import ask
@@ -14,14 +14,20 @@ from .links import Linking
 from .test_delivery import deliver, fill, numbered
 
 
-def test_what_retention_has_removed_is_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
-    master = collect(bus / ".U_x")
-    url = f"{keeping.url}/LINES"
-    fill(keeping.url, 10, each=1)
+def missed(bus: Mount, linking: Linking, url: str, master: Collector, place: Path) -> None:
+    """Ten messages of a stream are delivered, and ten come when nobody delivers them any more."""
+    server = url.rpartition("/")[0]
+    fill(server, 10, each=1)
     link = deliver(linking, bus / "U_x", url, place)
     master.lines(10)
     link.end()
-    fill(keeping.url, 10, each=1, begin=10)
+    fill(server, 10, each=1, begin=10)
+
+
+def test_what_retention_has_removed_is_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    missed(bus, linking, url, master, place)
 
     async def forget(stream: Stream) -> None:
         await stream.jetstream.purge_stream("LINES", seq=15)
@@ -74,11 +80,7 @@ def test_what_was_removed_is_said_once(bus: Mount, linking: Linking, keeping: Se
     """Also if nothing comes between two starts, and its server is started anew."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES"
-    fill(keeping.url, 10, each=1)
-    link = deliver(linking, bus / "U_x", url, place)
-    master.lines(10)
-    link.end()
-    fill(keeping.url, 10, each=1, begin=10)
+    missed(bus, linking, url, master, place)
     ask(keeping.url, lambda stream: stream.jetstream.purge_stream("LINES"))
     link = deliver(linking, bus / "U_x", url, place)
     link.wait_for("10 messages of")
