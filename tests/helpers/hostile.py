@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import select
 import stat
 import struct
@@ -57,7 +58,7 @@ class Hostile:
         self.listed = 0
         """How many were."""
         self.calls: Counter[tuple[str, bytes]] = Counter()
-        """What was asked for."""
+        """What was asked for by this process and those that it has started. Others look at all buses of the machine."""
         self._names = [b"", b""]
         """By node ids; 1 is the directory."""
         self._device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -97,10 +98,10 @@ class Hostile:
                     if error.errno == errno.ENODEV:
                         return  # unmounted, and nobody has it
                     continue
-                _, opcode, unique, node, *_ = _HEAD.unpack_from(request)
+                _, opcode, unique, node, _, _, thread, *_ = _HEAD.unpack_from(request)
                 if opcode == 36:  # INTERRUPT: of whom
                     unique = int.from_bytes(request[_HEAD.size : _HEAD.size + 8], "little")
-                answer = self._answer(opcode, node, request[_HEAD.size :])
+                answer = self._answer(opcode, node, thread, request[_HEAD.size :])
                 if answer is not None:
                     number, data = (-answer, b"") if isinstance(answer, int) else (0, answer)
                     with contextlib.suppress(OSError):  # whoever asked has gone
@@ -108,8 +109,8 @@ class Hostile:
         finally:
             os.close(self._device)
 
-    def _answer(self, opcode: int, node: int, data: bytes) -> bytes | int | None:
-        """What is answered: bytes, an error number, or nothing, for ever."""
+    def _answer(self, opcode: int, node: int, thread: int, data: bytes) -> bytes | int | None:
+        """What is answered to a thread: bytes, an error number, or nothing, for ever."""
         name = self._names[node] if node < len(self._names) else b""
         match opcode:
             case 26:  # INIT
@@ -127,13 +128,13 @@ class Hostile:
             case 3:  # GETATTR
                 return struct.pack("<QII", 0, 0, 0) + self._attributes(node, name)
             case 14:  # OPEN
-                self.calls["open", name] += 1
+                self.calls["open", name] += is_ours(thread)
                 flags = _DIRECT if isinstance(self.files.get(name), bytes) else _DIRECT | _STREAM
                 return None if ("open", name) in self.hangs else struct.pack("<QII", 0, flags, 0)
             case 27:  # OPENDIR
                 return struct.pack("<QII", 0, 0, 0)
             case 15:  # READ
-                self.calls["read", name] += 1
+                self.calls["read", name] += is_ours(thread)
                 return None if ("read", name) in self.hangs else self._read(name, data)
             case 39:  # IOCTL: as a bus answers it
                 return struct.pack("<iIII", 0, 0, 0, 0) + FORM.pack(7, b"B", b"p", b"\5", b"\0", 0, 0, 0, 0, 0)
@@ -168,6 +169,19 @@ class Hostile:
     def _attributes(self, number: int, name: bytes) -> bytes:
         kind = stat.S_IFDIR if number == 1 or name in self.directories else stat.S_IFREG
         return _ATTRIBUTES.pack(number, 0, 0, 0, 0, 0, 0, 0, 0, kind | 0o777, 1, 0, 0, 0, 4096, 0)
+
+
+def is_ours(thread: int) -> bool:
+    """Whether a thread belongs to this process or to one that it has started."""
+    while thread > 1:
+        try:
+            said = dict(re.findall(r"^(Tgid|PPid):\t(\d+)$", Path(f"/proc/{thread}/status").read_text(), re.MULTILINE))
+        except OSError:
+            return False  # it has ended
+        if int(said["Tgid"]) == os.getpid():
+            return True
+        thread = int(said["PPid"])
+    return False
 
 
 Mislead = Callable[..., Hostile]
