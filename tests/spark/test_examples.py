@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SLOW = 120.0
 """Seconds that two Sparks may take on a machine that has much to do."""
 
+STILL = 2.0
+"""Seconds without a new batch after which there is nothing more to be done: one without lines may follow another at once."""
+
 SMALL = f"--master local[1] --driver-memory 512m --conf spark.ui.enabled=false --driver-java-options '{QUICK}' pyspark-shell"
 """How Spark is started by python: small, and without a port for people to look at."""
 
@@ -33,7 +37,8 @@ def test_examples(mounting: Mounting, place: Path, start: Start, collect: Collec
     for stdout, command in zip(shown, (["python", "word_count.py"], ["spark-submit", "alerts.py"]), strict=True):
         with stdout.open("w") as stream:
             program = [command[0], EXAMPLES / command[1], bus.path]
-            processes.append(start(*program, env=environment(place) | {"PYSPARK_SUBMIT_ARGS": SMALL}, stdout=stream, cwd=place))
+            own = environment(place) | {"PYSPARK_SUBMIT_ARGS": SMALL, "TMPDIR": str(place)}
+            processes.append(start(*program, env=own, stdout=stream, cwd=place))
 
     def says(number: int, words: str) -> bool:
         for process in processes:
@@ -53,9 +58,23 @@ def test_examples(mounting: Mounting, place: Path, start: Start, collect: Collec
             (bus / "U_numbers").write_text("disk 5\n")
         return alerts.data
 
+    def newest(kind: str) -> int:
+        [files] = place.glob(f"tmp*/checkpoint/{kind}")
+        return max(int(file.name) for file in files.iterdir() if file.name.isdecimal())
+
+    seen, since = (-1, -2), 0.0
+
+    def is_idle() -> bool:
+        """Whether no batch is under way: one that is interrupted may have Spark's own processes print tracebacks."""
+        nonlocal seen, since
+        if (batches := (newest("offsets"), newest("commits"))) != seen:
+            seen, since = batches, time.monotonic()
+        return seen[0] == seen[1] and time.monotonic() - since > STILL
+
     until(has_counted, "the words are counted", SLOW)
     said = until(has_judged, "an alert", SLOW).decode()
     assert re.fullmatch(r"disk: 100\.0 is far from 5\.\d, the mean of 4\d numbers since \d\d:\d\d:\d[05]\n", said)
+    until(is_idle, "all numbers are looked at", SLOW)
     for process, status in zip(processes, (0, 130), strict=True):
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does; what spark-submit runs is a child of Java
         assert process.wait(SLOW) == status
