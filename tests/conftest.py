@@ -1,5 +1,6 @@
 """Fixtures: mounted buses, and programs that do not outlive their test."""
 
+import os
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from .helpers import java
 from .helpers.mounts import Mount, Mounting
 from .helpers.watching import WATCH
 
@@ -25,7 +27,7 @@ LOG_SHOWN = 4000
 """How much of a daemon's log is shown when a test has failed, in characters."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Programs that the tests start shall find signals as a shell's user has them, however the tests were started.
 
     A script's `&` and nohup(1) have SIGINT and SIGHUP ignored, and that is inherited.
@@ -33,6 +35,14 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
+    if config.getoption("numprocesses", None):  # the first of several processes
+        java.offer(config)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """One of several processes makes for all what Spark is started with."""
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw0":
+        java.make(session)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

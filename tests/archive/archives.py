@@ -9,8 +9,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ..helpers import java
+
 COMMAND = [sys.executable, "-m", "futebus.commands.archive"]
-QUICK = ["--conf", "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "--master", "local[2]"]
+QUICK = ["--conf", f"spark.driver.extraJavaOptions={java.QUICK}", "--master", "local[2]"]
 
 SLOW = 200.0
 """Seconds that a Spark may take to start on a machine that has much to do."""

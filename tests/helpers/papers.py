@@ -11,6 +11,7 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import java
 from .programs import Start
 from .recorders import parent_of
 from .waiting import until
@@ -36,15 +37,11 @@ def examples(page: str) -> list[str]:
     ]
 
 
-QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""What makes a Java start quickly."""
-
-
 def environment(home: Path) -> dict[str, str]:
     """The environment of somebody who has installed futebus."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     own = {"HOME": str(home), "PATH": f"{TREE}/.venv/bin:{os.environ['PATH']}"}
-    return {**kept, **own, "LC_ALL": "C", "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": QUICK}
+    return {**kept, **own, "LC_ALL": "C", "SPARK_LOCAL_IP": "127.0.0.1", java.OPTIONS: java.options()}
 
 
 class Shell:

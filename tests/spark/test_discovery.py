@@ -6,8 +6,8 @@ from pathlib import Path
 
 from futebus.spool import SpoolWriter
 
+from ..helpers import java
 from ..helpers.mounts import run
-from ..helpers.papers import QUICK
 
 PROGRAM = """
 import sys
@@ -23,7 +23,7 @@ def test_a_program_that_imports_it_needs_no_activated_environment(place: Path) -
         writer.append(b"one\ntwo\n")
     (place / "program.py").write_text(PROGRAM)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "VIRTUAL_ENV"))}
-    environment = {**kept, "PATH": "/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": QUICK}
+    environment = {**kept, "PATH": "/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1", java.OPTIONS: java.options()}
     # As python3, Spark would find the system's, which knows nothing of all this.
     done = run(sys.executable, place / "program.py", place / "spool", env=environment, cwd=place)
     assert "lines: 2" in done.stdout, done.stderr[-3000:]

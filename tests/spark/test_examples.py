@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ..helpers.collectors import Collect
+from ..helpers.java import QUICK
 from ..helpers.mounts import Mounting, run
-from ..helpers.papers import QUICK, environment
+from ..helpers.papers import environment
 from ..helpers.programs import Start
 from ..helpers.waiting import until
 

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow.dataset
 
 from futebus.spool import Spool, SpoolError
+from tests.helpers.java import QUICK
 from tests.helpers.mounts import FUTEBUS, Mount
 from tests.helpers.processes import kill_all
 from tests.helpers.waiting import until
@@ -144,8 +145,7 @@ class Trial:
     def _start_archive(self) -> "subprocess.Popen[bytes]":
         drain = ["--external"] if self.has_recorder else []
         spools = ["--spools", str(self.disk / "spools")]
-        java = "spark.driver.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-        how = ["--every", "1s", "--master", "local[2]", "--conf", java]
+        how = ["--every", "1s", "--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={QUICK}"]
         return self._start("-m", "futebus.commands.archive", *drain, *spools, *how, str(self.channel), str(self.disk / "archive"))
 
     # ------------------------------------------------------------------------------------------ harm

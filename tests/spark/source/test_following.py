@@ -17,6 +17,7 @@ from futebus.nats import runs
 from futebus.spark import joined
 from futebus.spark.options import QueryError
 from futebus.spark.source.messages import MOST_AHEAD
+from tests.helpers.java import QUICK
 from tests.helpers.nats import Server, Serving, keeping, serving
 from tests.helpers.programs import Start
 from tests.helpers.sparks import is_well
@@ -142,21 +143,21 @@ def test_the_server_is_killed_meanwhile(keeping: Server, filled: Filled, stream:
         assert [row.value for row in query.wait_for(len(said))] == said
 
 
-DRIVER = """
+DRIVER = f"""
 import sys
 import futebus.spark
 from pyspark.sql import SparkSession
 
 url, place = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+builder = builder.config("spark.driver.extraJavaOptions", "{QUICK}")
 spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
 lines = spark.readStream.format("futebus").option("startingOffsets", "earliest").option("maxRowsPerTrigger", "100").load(url)
 
 def keep(rows, batch):
-    rows.select("sequence", "offset", "value").write.mode("overwrite").json(f"{place}/out/{batch}")
+    rows.select("sequence", "offset", "value").write.mode("overwrite").json(f"{{place}}/out/{{batch}}")
 
-lines.writeStream.foreachBatch(keep).option("checkpointLocation", f"{place}/checkpoint").start().awaitTermination()
+lines.writeStream.foreachBatch(keep).option("checkpointLocation", f"{{place}}/checkpoint").start().awaitTermination()
 """
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyspark
 
 from tests.archive.archives import table
+from tests.helpers.java import QUICK
 from tests.helpers.nats import Server
 from tests.helpers.processes import kill_all
 from tests.helpers.waiting import until
@@ -38,12 +39,10 @@ SPARK_PORT, ROUTE_PORT = 7077, 6222
 
 DEPLOY = "org.apache.spark.deploy"
 
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-
 CONF = {
-    "spark.driver.extraJavaOptions": JAVA,
+    "spark.driver.extraJavaOptions": QUICK,
     "spark.driver.memory": "512m",
-    "spark.executor.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": QUICK,
     "spark.executor.memory": "512m",
     "spark.executor.heartbeatInterval": "3s",
     "spark.network.timeout": "20s",
@@ -134,13 +133,13 @@ class Spread(Recorded):
 
     def _daemon(self, host: Host, kind: str, *words: str, **environment: str) -> "subprocess.Popen[str]":
         command = Path(pyspark.__file__).with_name("bin") / "spark-class"
-        given = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": JAVA, **environment}
+        given = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK, **environment}
         return self._apart(host, command, f"{DEPLOY}.{kind}", "--host", host.address, "--webui-port", "0", *words, **given)
 
     def _spark_master(self) -> "subprocess.Popen[str]":
         # One that has forgotten its applications has none of them go on, and they wait for good.
         recovery = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={self.place}/recovery"
-        options = f"{JAVA} -Dspark.worker.timeout=15 -Dspark.deploy.maxExecutorRetries=-1 {recovery}"
+        options = f"{QUICK} -Dspark.worker.timeout=15 -Dspark.deploy.maxExecutorRetries=-1 {recovery}"
         return self._daemon(self._driving, "master.Master", "--port", str(SPARK_PORT), SPARK_DAEMON_JAVA_OPTS=options)
 
     @property

@@ -62,8 +62,7 @@ def test_hostile_names_are_data(bus: Mount, place: Path, start: Start) -> None:
     with served.stream("/events", bus=str(bus.path), channel=(name := "B<script>alert(1)<!--\\x1b[31m\\xff\\n&amp;")) as events:
         assert [each["name"] for each in events.bus()["channels"]] == [name]
         assert events.next("clients")["number"]
-    with served.stream("/tail", served.bearer, channel=name) as tail:
-        assert tail.next("open") == {}
+    with served.tail(name) as tail:
         (bus / ODD).write_bytes(b"\x1b[2Jhi\xff\n")
         assert tail.next("lines") == {"lines": ["␛[2Jhi\ufffd"], "skipped": 0}
     served.end()
@@ -94,9 +93,8 @@ def test_a_bus_that_hangs_keeps_nobody_waiting(mounting: Mounting, place: Path, 
     good, sick = mounting(), mounting()
     sick.touch("B_x")
     served = Web(start, place, good.path, sick.path)
-    with served.stream("/events") as events, served.stream("/tail", served.bearer, bus=str(sick.path), channel="B_x") as tail:
+    with served.stream("/events") as events, served.tail("B_x", bus=str(sick.path)) as tail:
         events.bus_when(lambda bus: not bus["trouble"], 1)
-        tail.next("open")
         sick.daemon.send_signal(signal.SIGSTOP)
         try:
             good.touch("B_good")
@@ -126,8 +124,7 @@ def test_a_channel_is_watched_in_a_bus_that_hangs_until_that_is_unmounted(mounti
     sick = mounting()
     sick.touch("B_x")
     served = Web(start, place, sick.path)
-    with served.stream("/tail", served.bearer, bus=str(sick.path), channel="B_x") as tail:
-        tail.next("open")
+    with served.tail("B_x", bus=str(sick.path)) as tail:
         sick.daemon.send_signal(signal.SIGSTOP)
         try:
             assert tail.next_of_all() == ("answers", {"trouble": NOT_ANSWERING})

@@ -70,9 +70,7 @@ def test_channels_that_hang_take_no_place_for_ever(bus: Mount, hostile: Mislead,
     served = Web(start, place, bus.path, sick.path)
     for words in (NOT_ANSWERING, "the bus cannot be seen"):
         tails = [served.stream("/tail", served.bearer, bus=str(sick.path), channel="B_x") for _ in range(MOST_TAILS + 4)]
-        with served.stream("/tail", served.bearer, bus=str(bus.path), channel="B_log") as well:
-            assert well.status == 200
-            well.next("open")
+        served.tail("B_log", bus=str(bus.path)).close()
         for tail in tails:
             assert tail.status == 200
             assert tail.next("trouble") == words
@@ -86,9 +84,7 @@ def test_channels_that_hang_later_give_their_places_back(bus: Mount, hostile: Mi
     sick = hostile(lie("B_x") | {b"+B_x": lambda size: b""})
     sick.hangs.add(("read", b"+B_x"))
     served = Web(start, place, bus.path, sick.path)
-    tails = [served.stream("/tail", served.bearer, bus=str(sick.path), channel="B_x") for _ in range(MOST_TAILS)]
-    for tail in tails:
-        tail.next("open")
+    tails = [served.tail("B_x", bus=str(sick.path)) for _ in range(MOST_TAILS)]
     assert served.ask(f"/tail?bus={bus.path}&channel=B_log", served.bearer).status == 503
     for tail in tails:
         tail.close()

@@ -150,9 +150,8 @@ def test_a_bus_that_does_not_answer_is_among_them(mounting: Mounting, place: Pat
 def test_it_ends_though_pages_look(bus: Mount, place: Path, start: Start, number: signal.Signals) -> None:
     bus.touch("B_x")
     served = Web(start, place, bus.path)
-    with served.stream("/events") as events, served.stream("/tail", served.bearer, channel="B_x") as tail:
+    with served.stream("/events") as events, served.tail("B_x"):
         events.next("buses")
-        tail.next("open")
         served.end(number)
 
 

@@ -21,16 +21,14 @@ def test_lines_of_a_channel(bus: Mount, place: Path, start: Start) -> None:
     bus.touch("B_log")
     bus.touch("A_chat")
     served = Web(start, place, bus.path)
-    with served.stream("/tail", served.bearer, channel="B_log") as tail:
+    with served.tail("B_log") as tail:
         assert tail.answer.getheader("content-type") == "text/event-stream; charset=utf-8"
-        tail.next("open")
         [client] = bus.clients("B_log")
         assert (client["reads"], client["writes"], client["bulk"]) == (True, False, True)
         (bus / "B_log").write_bytes(b"one\ntwo\n")
         assert tail.next("lines") == {"lines": ["one", "two"], "skipped": 0}
     until(lambda: not bus.clients("B_log"), "it is closed when the page has gone")
-    with served.stream("/tail", served.bearer, channel="A_chat") as tail:
-        tail.next("open")
+    with served.tail("A_chat") as tail:
         (bus / "A_chat").write_bytes(b"{*}hi\n")
         assert tail.next("lines")["lines"] == ["{3}hi"]
     served.end()
@@ -61,8 +59,7 @@ def test_what_cannot_be_watched(bus: Mount, place: Path, start: Start) -> None:
 def test_what_is_too_fast_is_counted(bus: Mount, place: Path, start: Start) -> None:
     bus.touch("B_log")
     served = Web(start, place, bus.path)
-    with served.stream("/tail", served.bearer, channel="B_log") as tail:
-        tail.next("open")
+    with served.tail("B_log") as tail:
         (bus / "B_log").write_bytes(b"".join(b"%d\n" % number for number in range(50_000)))
         shown_, skipped = 0, 0
 
@@ -83,8 +80,7 @@ def test_what_is_too_fast_is_counted(bus: Mount, place: Path, start: Start) -> N
 def test_the_end_of_a_bus(bus: Mount, place: Path, start: Start) -> None:
     bus.touch("B_log")
     served = Web(start, place, bus.path)
-    with served.stream("/tail", served.bearer, channel="B_log") as tail:
-        tail.next("open")
+    with served.tail("B_log") as tail:
         bus.unmount()
         assert tail.next("trouble") == "the bus has gone"
     served.end()
@@ -93,9 +89,7 @@ def test_the_end_of_a_bus(bus: Mount, place: Path, start: Start) -> None:
 def test_so_many_and_no_more(bus: Mount, place: Path, start: Start) -> None:
     bus.touch("B_log")
     served = Web(start, place, bus.path)
-    watching = [served.stream("/tail", served.bearer, channel="B_log") for _ in range(MOST_TAILS)]
-    for tail in watching:
-        tail.next("open")
+    watching = [served.tail("B_log") for _ in range(MOST_TAILS)]
     answer = served.ask("/tail?channel=B_log", served.bearer)
     assert (answer.status, answer.text) == (503, f"{MOST_TAILS} channels are watched already; try again later\n")
     watching.pop().close()
@@ -133,8 +127,7 @@ def test_a_name_of_any_length_can_be_watched(bus: Mount, place: Path, start: Sta
     name = "B" + "x" * 254
     bus.touch(name)
     served = Web(start, place, bus.path)
-    with served.stream("/tail", served.bearer, channel=name) as tail:
-        tail.next("open")
+    with served.tail(name) as tail:
         (bus / name).write_bytes(b"a\nb\n")
         assert until(lambda: tail.next("lines")["lines"][-1] == "b", "it comes")
     served.end()
@@ -144,8 +137,7 @@ def test_what_the_bus_has_dropped_is_counted(mounting: Mounting, place: Path, st
     bus = mounting("max_queue=4")
     bus.touch("B_log")
     served = Web(start, place, bus.path)
-    with served.stream("/tail", served.bearer, channel="B_log") as tail:
-        tail.next("open")
+    with served.tail("B_log") as tail:
         (bus / "B_log").write_bytes(b"x\n" * 20_000)
         count = skipped = 0
 
@@ -181,8 +173,7 @@ def test_a_channel_that_has_lost_its_name(bus: Mount, place: Path, start: Start)
     """Who watches is told, and hears the next one of this name. The clients of the old one can still be looked at."""
     bus.touch("B_log")
     served = Web(start, place, bus.path)
-    with served.stream("/tail", served.bearer, channel="B_log") as tail:
-        tail.next("open")
+    with served.tail("B_log") as tail:
         keeper = os.open(bus / "B_log", os.O_WRONLY)
         os.unlink(bus / "B_log")
         assert tail.next("name") == {"removed": True}

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
+from futebus.view.errands import NOT_ANSWERING
+
 from ...helpers.programs import Start
 from ...helpers.waiting import DEADLINE, until
 
@@ -89,6 +91,23 @@ class Web:
         """Asks for events."""
         words = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
         return Events(self.port, f"{path}?{words}", headers or {})
+
+    def tail(self, channel: str, **query: str) -> "Events":
+        """Watches a channel, and has it open. A bus that has very much to do may not answer in time: then it is asked again."""
+
+        def opened() -> Events | None:
+            events = self.stream("/tail", self.bearer, channel=channel, **query)
+            told = events.next_of_all() if events.status == 200 else None
+            if told == ("open", {}):
+                return events
+            events.close()
+            # The place of one that was just closed may still be taken.
+            assert told == ("trouble", NOT_ANSWERING) or events.status == 503, (events.status, told)
+            return None
+
+        events = until(opened, f"{channel} is watched")
+        assert events
+        return events
 
     def raw(self, data: bytes, host: str = "127.0.0.1") -> socket.socket:
         """A connection on which this was sent."""
