@@ -3,7 +3,8 @@
 Who waits for a message is in state S: a signal gets it out. State D inside FUSE outlives `kill -9`, and should be short: a lock
 of the kernel that another has for a moment, or a daemon that is about to answer. A task is *stuck* when it has been in one and
 the same wait for half a second, and the daemons have had nothing to do meanwhile. Time in which a daemon was stopped, or was not
-given the processor, does not count: then everybody waits for the machine.
+given the processor, does not count: then everybody waits for the machine. The same holds of whoever was answered inside FUSE, and
+may have the lock that others wait for.
 
 Nothing in here touches a mount, or a file of /proc that waits for the process that it is about (`cmdline`, `maps`, `mem`).
 """
@@ -131,13 +132,19 @@ class Suspect:
     idle: dict[int, int] = field(default_factory=dict)
     """How often each daemon was seen asleep since."""
 
-    def is_stuck(self, family: dict[int, Stat], now: float) -> bool:
-        """Whether it has waited long enough. The daemons are looked at: those that have ended are none any more."""
+    def is_stuck(self, family: dict[int, Stat], now: float, *, is_busy: bool) -> bool:
+        """Whether it has waited long enough. The daemons are looked at: those that have ended are none any more.
+
+        Args:
+            family: the processes.
+            now: the time.
+            is_busy: whether somebody inside FUSE waits for the processor alone: what daemons do says nothing then.
+        """
         self.looks += 1
         answered = True
         for pid, ticks in self.daemons.items():
             if (daemon := family.get(pid)) and daemon.state not in "ZX":  # nor do zombies answer
-                self.idle[pid] = self.idle.get(pid, 0) + (daemon.state == "S")
+                self.idle[pid] = self.idle.get(pid, 0) + (daemon.state == "S" and not is_busy)
                 answered &= self.idle[pid] >= IDLE_LOOKS or (daemon.ticks - ticks) / TICK >= BUSY_SECONDS
         return answered and self.looks > IDLE_LOOKS and now - self.since >= self.patience
 
@@ -167,6 +174,7 @@ class Watch:
         """What it has seen last, and when."""
         self._serving: list[int] | None = None
         self._holders: list[str] | None = None
+        self._is_busy: bool | None = None
         """What this look has found out once: for each of thousands of processes in state D it would take minutes."""
         self._reported: set[tuple[str, int]] = set()
         self._thread: threading.Thread | None = None
@@ -239,7 +247,7 @@ class Watch:
 
     def _look(self, now: float) -> None:
         self._see_family(now)
-        self._serving = self._holders = None
+        self._serving = self._holders = self._is_busy = None
         there: set[str] = set()
         stuck: list[str] = []
         for pid, process in self._family.items():
@@ -259,7 +267,7 @@ class Watch:
         suspect = self._suspects.get(task)
         switches = switches_of(task)
         if suspect and (suspect.started, suspect.switches) == (stat.started, switches):
-            return suspect.is_stuck(self._family, now)
+            return suspect.is_stuck(self._family, now, is_busy=self._somebody_is_runnable())
         if self._suspects.pop(task, None):
             self._note(now, f"{task} ({stat.name}) is in another wait")
         patience = self._patience(task, stack := stack_of(task))
@@ -296,6 +304,14 @@ class Watch:
         if self._holders is None:
             self._holders = list(itertools.islice(self._with_locks(), 2))
         return any(task != besides for task in self._holders)
+
+    def _somebody_is_runnable(self) -> bool:
+        """Whether a task inside FUSE has its answer, and waits for the processor."""
+        if self._is_busy is None:
+            tasks = (task for pid, process in self._family.items() for task in tasks_of(pid, process.threads))
+            runnable = (task for task in tasks if (stat := stat_of(task)) and stat.state == "R")
+            self._is_busy = any(inside_fuse(stack_of(task)) for task in runnable)
+        return self._is_busy
 
     def _with_locks(self) -> Iterator[str]:
         for pid, process in self._family.items():

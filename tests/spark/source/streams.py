@@ -8,7 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from futebus.spool import SpoolWriter
 from tests.helpers.mounts import Mount
+from tests.helpers.sparks import is_well
 from tests.helpers.waiting import until
+
+from .kept import Kept
 
 
 @pytest.fixture
@@ -33,9 +36,11 @@ def say(channel: Path, *lines: str) -> None:
         file.write("".join(line + "\n" for line in lines))
 
 
-def wait_for_query(bus: Mount, channel: str) -> None:
-    """Waits until a query listens."""
-    until(lambda: bus.clients(channel, rw="r-+"), f"a query on {channel}")
+def wait_for_query(bus: Mount, channel: str, kept: Kept) -> None:
+    """Waits until a query listens. One that has failed is not waited for."""
+    query = kept.query
+    assert query
+    until(lambda: is_well(query) and bus.clients(channel, rw="r-+"), f"a query on {channel}")
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def test_a_directory_of_spools_as_a_table(spark: SparkSession, tmp_path: Path, s
 def test_a_query_goes_on_where_it_was(bus: Mount, stream: Stream, keep: Keep) -> None:
     query = keep(stream(bus.touch("B_log")))
     for number in range(3):
-        wait_for_query(bus, "B_log")
+        wait_for_query(bus, "B_log", query)
         say(bus / "B_log", f"run {number}")
         query.wait_for(number + 1)
         query.stop()
@@ -155,7 +155,7 @@ def test_a_first_batch_that_failed_is_not_lost(bus: Mount, stream: Stream, tmp_p
             super().__call__(rows, batch)
 
     query = Failing(tmp_path).start(stream(bus.touch("B_log")))
-    wait_for_query(bus, "B_log")
+    wait_for_query(bus, "B_log", query)
     say(bus / "B_log", "precious")
     with pytest.raises(StreamingQueryException, match="not yet"):
         query.finish()
@@ -181,7 +181,7 @@ def test_what_was_read_is_removed_from_the_disk(bus: Mount, stream: Stream, keep
 
 def test_stop_leaves_nothing_behind(bus: Mount, stream: Stream, keep: Keep, tmp_path: Path) -> None:
     query = keep(stream(bus.touch("B_log")))
-    wait_for_query(bus, "B_log")
+    wait_for_query(bus, "B_log", query)
     runner = bus.clients("B_log")[0]["pid"]
     assert os.path.exists(f"/proc/{runner}")
     query.stop()
@@ -214,7 +214,7 @@ def test_a_killed_runner_loses_nothing_that_it_had(bus: Mount, stream: Stream, k
 def test_a_bus_that_comes_back(place: Path, mounting: Mounting, stream: Stream, keep: Keep) -> None:
     bus = mounting()
     query = keep(stream(bus / "B_log"))
-    wait_for_query(bus, "B_log")
+    wait_for_query(bus, "B_log", query)
     say(bus / "B_log", "before")
     query.wait_for(1)
     bus.daemon.kill()
@@ -222,7 +222,7 @@ def test_a_bus_that_comes_back(place: Path, mounting: Mounting, stream: Stream, 
     bus.daemon.wait()
     again = Mount(bus.path, place / "again.log")
     try:
-        wait_for_query(again, "B_log")
+        wait_for_query(again, "B_log", query)
         say(again / "B_log", "after")
         assert [row.value for row in query.wait_for(2)] == ["before", "after"]
         query.stop()

@@ -29,7 +29,7 @@ __all__ = ["keep", "spool", "stream"]
 
 def test_what_is_echoed_comes_with_all_columns(bus: Mount, stream: Stream, keep: Keep) -> None:
     query = keep(stream(bus.touch("B_log")))
-    wait_for_query(bus, "B_log")
+    wait_for_query(bus, "B_log", query)
     say(bus / "B_log", "hello", "wörld")
     rows = query.wait_for(2)
     assert [(row.value, row.channel, row.offset, row.address) for row in rows] == [
@@ -135,7 +135,7 @@ def test_a_query_that_fails_as_one_looks_has_not_joined(stream: Stream, tmp_path
 
 def test_only_the_columns_that_are_wanted_and_lines_as_bytes(bus: Mount, stream: Stream, keep: Keep) -> None:
     query = keep(stream(bus.touch("B_log"), "value BINARY"))
-    wait_for_query(bus, "B_log")
+    wait_for_query(bus, "B_log", query)
     (bus / "B_log").write_bytes(b"\0\xff \r\n")
     assert query.wait_for(1) == [Row(value=bytearray(b"\0\xff \r"))]
 
@@ -167,7 +167,7 @@ def test_failfast_fails_at_a_line_that_is_no_utf8(spark: SparkSession, tmp_path:
 
 def test_addresses_of_an_a_channel_are_a_column(bus: Mount, stream: Stream, keep: Keep) -> None:
     query = keep(stream(bus.touch("A_chat")))
-    wait_for_query(bus, "A_chat")
+    wait_for_query(bus, "A_chat", query)
     with (bus / "A_chat").open("w") as one, (bus / "A_chat").open("w") as two:
         for file, text in ((one, "{*}from one} {2}"), (two, "{*}")):
             file.write(text + "\n")
@@ -200,7 +200,7 @@ def test_a_slave_hears_what_the_master_says(bus: Mount, stream: Stream, keep: Ke
     master = os.open(bus / ".U_news", os.O_RDWR | os.O_CREAT)
     try:
         query = keep(stream(bus / "U_news"))
-        wait_for_query(bus, "U_news")
+        wait_for_query(bus, "U_news", query)
         os.write(master, b"extra, extra\n")
         assert [row.value for row in query.wait_for(1)] == ["extra, extra"]
     finally:
@@ -210,7 +210,7 @@ def test_a_slave_hears_what_the_master_says(bus: Mount, stream: Stream, keep: Ke
 def test_several_channels(bus: Mount, stream: Stream, keep: Keep) -> None:
     query = keep(stream(bus.path, subscribe=f"{bus.touch('B_a')}, {bus.touch('B_b').name}"))
     for name in ("B_a", "B_b"):
-        wait_for_query(bus, name)
+        wait_for_query(bus, name, query)
         say(bus / name, f"on {name}")
     assert sorted((row.channel, row.value, row.offset) for row in query.wait_for(2)) == [
         ("B_a", "on B_a", 0),
@@ -222,9 +222,9 @@ def test_channels_that_a_pattern_matches_now_and_later(bus: Mount, stream: Strea
     bus.touch("B_one")
     bus.touch("B_other")
     query = keep(stream(bus.path, subscribePattern="B_one.*"))
-    wait_for_query(bus, "B_one")
+    wait_for_query(bus, "B_one", query)
     bus.touch("B_one_more")
-    wait_for_query(bus, "B_one_more")
+    wait_for_query(bus, "B_one_more", query)
     say(bus / "B_other", "not for us")
     say(bus / "B_one_more", "late")
     say(bus / "B_one", "early")
