@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import re
 import select
 import stat
 import struct
@@ -23,6 +22,7 @@ import pytest
 from futebus.core.inquiry import FORM
 
 from .mounts import abort, device_of
+from .processes import stat_of
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MNT_DETACH = 2
@@ -173,15 +173,12 @@ class Hostile:
 
 def is_ours(thread: int) -> bool:
     """Whether a thread belongs to this process or to one that it has started."""
-    while thread > 1:
-        try:
-            said = dict(re.findall(r"^(Tgid|PPid):\t(\d+)$", Path(f"/proc/{thread}/status").read_text(), re.MULTILINE))
-        except OSError:
-            return False  # it has ended
-        if int(said["Tgid"]) == os.getpid():
-            return True
-        thread = int(said["PPid"])
-    return False
+    while not Path(f"/proc/self/task/{thread}").exists():
+        process = stat_of(str(thread))
+        if process is None or process.parent == 0:
+            return False
+        thread = process.parent
+    return True
 
 
 Mislead = Callable[..., Hostile]

@@ -26,7 +26,7 @@ _PLACE = "FUTEBUS_TEST_JAVA"
 ENOUGH = 20
 """With so many tests of Spark, making the archive takes less than it saves."""
 
-SPARKS = {"archive", "spark", "torture"}
+SPARKS = [Path(__file__).parents[1] / name for name in ("archive", "spark", "torture")]
 """The directories of these tests."""
 
 
@@ -42,7 +42,7 @@ def offer(config: pytest.Config) -> None:
 
 def make(session: pytest.Session) -> None:
     """Begins to make the archive, if that is worth while and there is a place for it."""
-    if _PLACE not in os.environ or sum(not SPARKS.isdisjoint(item.path.parts) for item in session.items) < ENOUGH:
+    if _PLACE not in os.environ or sum(any(map(item.path.is_relative_to, SPARKS)) for item in session.items) < ENOUGH:
         return
     process = subprocess.Popen(
         [sys.executable, __file__, os.environ[_PLACE]],
@@ -54,8 +54,9 @@ def make(session: pytest.Session) -> None:
     )
 
     def end() -> None:
-        os.killpg(process.pid, signal.SIGKILL)  # its Java too; it is a zombie at least
-        process.wait()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # its Java too
+            process.wait()
 
     session.config.add_cleanup(end)
 

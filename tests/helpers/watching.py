@@ -250,18 +250,23 @@ class Watch:
         self._serving = self._holders = self._is_busy = None
         there: set[str] = set()
         stuck: list[str] = []
-        for pid, process in self._family.items():
-            for task in tasks_of(pid, process.threads):
-                stat = process if process.threads == 1 else stat_of(task)
-                if stat and stat.state == "D":
-                    there.add(task)
-                    if self._is_stuck(task, stat, now):
-                        stuck.append(task)
+        for task, stat in self._tasks():
+            if stat.state == "D":
+                there.add(task)
+                if self._is_stuck(task, stat, now):
+                    stuck.append(task)
         self._suspects = {task: suspect for task, suspect in self._suspects.items() if task in there}
         stuck = [task for task in stuck if (task, self._suspects[task].started) not in self._reported]
         if stuck:
             self._reported |= {(task, self._suspects[task].started) for task in stuck}
             self._tell(stuck, now)
+
+    def _tasks(self) -> Iterator[tuple[str, Stat]]:
+        """All tasks that live. Of a process with one thread it is known already how it is."""
+        for pid, process in self._family.items():
+            for task in tasks_of(pid, process.threads):
+                if stat := process if process.threads == 1 else stat_of(task):
+                    yield task, stat
 
     def _is_stuck(self, task: str, stat: Stat, now: float) -> bool:
         suspect = self._suspects.get(task)
@@ -308,9 +313,7 @@ class Watch:
     def _somebody_is_runnable(self) -> bool:
         """Whether a task inside FUSE has its answer, and waits for the processor."""
         if self._is_busy is None:
-            tasks = (task for pid, process in self._family.items() for task in tasks_of(pid, process.threads))
-            runnable = (task for task in tasks if (stat := stat_of(task)) and stat.state == "R")
-            self._is_busy = any(inside_fuse(stack_of(task)) for task in runnable)
+            self._is_busy = any(stat.state == "R" and inside_fuse(stack_of(task)) for task, stat in self._tasks())
         return self._is_busy
 
     def _with_locks(self) -> Iterator[str]:

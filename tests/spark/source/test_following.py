@@ -143,21 +143,21 @@ def test_the_server_is_killed_meanwhile(keeping: Server, filled: Filled, stream:
         assert [row.value for row in query.wait_for(len(said))] == said
 
 
-DRIVER = f"""
+DRIVER = """
 import sys
 import futebus.spark
 from pyspark.sql import SparkSession
 
-url, place = sys.argv[1:]
+url, place, java = sys.argv[1:]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.extraJavaOptions", "{QUICK}")
+builder = builder.config("spark.driver.extraJavaOptions", java)
 spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
 lines = spark.readStream.format("futebus").option("startingOffsets", "earliest").option("maxRowsPerTrigger", "100").load(url)
 
 def keep(rows, batch):
-    rows.select("sequence", "offset", "value").write.mode("overwrite").json(f"{{place}}/out/{{batch}}")
+    rows.select("sequence", "offset", "value").write.mode("overwrite").json(f"{place}/out/{batch}")
 
-lines.writeStream.foreachBatch(keep).option("checkpointLocation", f"{{place}}/checkpoint").start().awaitTermination()
+lines.writeStream.foreachBatch(keep).option("checkpointLocation", f"{place}/checkpoint").start().awaitTermination()
 """
 
 
@@ -174,7 +174,8 @@ def test_the_driver_is_killed_meanwhile(filled: Filled, spark: SparkSession, sta
         return rows() >= enough
 
     for enough in (150, 450, 1300):
-        process = start(sys.executable, "-c", DRIVER, filled.url, place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [sys.executable, "-c", DRIVER, filled.url, place, QUICK]
+        process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(partial(has, process, enough), f"{enough} rows", 2 * DEADLINE)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -70,7 +70,9 @@ def test_channels_that_hang_take_no_place_for_ever(bus: Mount, hostile: Mislead,
     served = Web(start, place, bus.path, sick.path)
     for words in (NOT_ANSWERING, "the bus cannot be seen"):
         tails = [served.stream("/tail", served.bearer, bus=str(sick.path), channel="B_x") for _ in range(MOST_TAILS + 4)]
-        served.tail("B_log", bus=str(bus.path)).close()
+        with served.stream("/tail", served.bearer, bus=str(bus.path), channel="B_log") as well:
+            assert well.status == 200
+            well.next("open")
         for tail in tails:
             assert tail.status == 200
             assert tail.next("trouble") == words

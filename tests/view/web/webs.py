@@ -97,12 +97,12 @@ class Web:
 
         def opened() -> Events | None:
             events = self.stream("/tail", self.bearer, channel=channel, **query)
-            told = events.next_of_all() if events.status == 200 else None
+            assert events.status == 200
+            told = events.next_of_all()
             if told == ("open", {}):
                 return events
             events.close()
-            # The place of one that was just closed may still be taken.
-            assert told == ("trouble", NOT_ANSWERING) or events.status == 503, (events.status, told)
+            assert told == ("trouble", NOT_ANSWERING)
             return None
 
         events = until(opened, f"{channel} is watched")
