@@ -85,12 +85,15 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def mounting(place: Path) -> Iterator[Mounting]:
-    """Mounts buses: `mounting("max_queue=8", ...)`. At the end of the test each must go down in an orderly way."""
+    """Mounts buses: `mounting("max_queue=8", ...)`, also in the place of one before: `mounting(at=bus.path)`.
+
+    At the end of the test each must go down in an orderly way.
+    """
     mounts: list[Mount] = []
 
-    def mount(*options: str, **popen: Any) -> Mount:
-        directory = place / f"bus{len(mounts)}"
-        directory.mkdir()
+    def mount(*options: str, at: Path | None = None, **popen: Any) -> Mount:
+        directory = at or place / f"bus{len(mounts)}"
+        directory.mkdir(exist_ok=bool(at))
         mounted = Mount(directory, place / f"bus{len(mounts)}.log", *options, **popen)
         mounts.append(mounted)
         return mounted

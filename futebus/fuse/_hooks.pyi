@@ -41,6 +41,9 @@ def requests() -> int:
 def is_waited_for() -> bool:
     """Whether the kernel has a request that has not been read yet."""
 
+def is_connected() -> bool:
+    """Whether the kernel has not cut the connection. As long as it has not, our file system is there, and has its numbers."""
+
 def hurry(is_hurried: bool, /) -> None:
     """Says whether there is something to do besides requests: then nobody lingers for the next one."""
 

@@ -722,6 +722,16 @@ static PyObject *hooks_is_waited_for(PyObject *module, PyObject *unused)
     return PyBool_FromLong(poll(&poller, 1, 0) > 0);
 }
 
+static PyObject *hooks_is_connected(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    if (!nonblocking_session)
+        Py_RETURN_TRUE;
+    struct pollfd poller = {.fd = fuse_session_fd(nonblocking_session)};
+    return PyBool_FromLong(poll(&poller, 1, 0) == 0 || !(poller.revents & POLLERR));
+}
+
 static PyObject *hooks_hurry(PyObject *module, PyObject *is_hurried)
 {
     (void)module;
@@ -823,6 +833,7 @@ static PyMethodDef hooks_methods[] = {
     {"watch_memory", hooks_watch_memory, METH_O, "Names who is told when memory gets short, and when it is so no more."},
     {"has_room", hooks_has_room, METH_O, "Whether there is memory for so many bytes, beside a reserve."},
     {"is_waited_for", hooks_is_waited_for, METH_NOARGS, "Whether the kernel has a request that has not been read yet."},
+    {"is_connected", hooks_is_connected, METH_NOARGS, "Whether the kernel has not cut the connection, as far as can be told."},
     {"hurry", hooks_hurry, METH_O, "Says whether there is something to do besides: then nobody lingers for the next request."},
     {"requests", hooks_requests, METH_NOARGS, "How many Requests there are: those that wait, if nothing is left over."},
     {NULL, NULL, 0, NULL},

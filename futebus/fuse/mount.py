@@ -21,7 +21,7 @@ from futebus.host.mounted import FUSE_TYPE, Mount, mounted_on
 from futebus.host.service import ServiceManager
 from futebus.host.signals import Endings
 
-from .mountpoint import LOOKS, BusLost, MountError, held, take_away, wait_unmounted
+from .mountpoint import LOOKS, BusLost, MountError, held, is_left, take_away, wait_unmounted
 from .options import Options
 from .privilege import Unmounter, User, become, mounting_for
 
@@ -186,9 +186,10 @@ class Mounted:
             aside.callback(pyfuse3.close)
             _hooks.listen(None)
             # Others than root leave it to libfuse; but a mount whose connection was cut it takes for none of its own.
+            mount = self._mount
             if self._unmounter:
-                self._unmounter.unmount()
-            elif self._mount and (os.geteuid() == 0 or self._is_lost) and (wrong := take_away(self._mount)):
+                self._unmounter.unmount(is_there=mount is not None and (_hooks.is_connected() or is_left(mount)))
+            elif mount and (os.geteuid() == 0 or self._is_lost) and (wrong := take_away(mount, _hooks.is_connected)):
                 log.error("the mount is left: %s", wrong)
 
     def _start_unmounter(self) -> None:
@@ -232,7 +233,10 @@ class Mounted:
         assert self._mount
         with trio.move_on_after(LAST_LOOK) as looking:
             await wait_unmounted(self._mount.device)
-        self._is_lost = looking.cancelled_caught
+        if looking.cancelled_caught:  # or another mount has its numbers
+            self._is_lost = await trio.to_thread.run_sync(is_left, self._mount)
+        if not self._is_lost:
+            self._mount = None
 
     async def _announce(self) -> None:
         """Says that the bus is there once it has answered a request, and then how it goes."""

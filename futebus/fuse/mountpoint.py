@@ -2,21 +2,25 @@
 
 Root does nothing by a path: somebody else may own a directory of it, and move what it leads to between two looks. A hung file
 system hangs whoever touches it, so everything that can be is read from the kernel's mount table instead.
+
+The numbers of a mount are another's as soon as it is gone. So one that is found by them is ours if our connection to the kernel
+is still there, or if it is as dead as ours.
 """
 
 import contextlib
 import ctypes
+import errno
 import logging
 import os
 import select
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import trio
 
-from futebus.host.mounted import FUSE_TYPE, TABLE, Mount, mount_id, mounted_on, mounts
+from futebus.host.mounted import DEAD, FUSE_TYPE, TABLE, Mount, mount_id, mounted_on, mounts
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +77,7 @@ def prepare(mountpoint: str) -> str:
 
 def _clear(path: str, mount: Mount) -> None:
     """Unmounts a FUSE file system whose daemon is dead, if it was a futebus."""
-    if not _is_dead(path, mount):
+    if _asked(path, mount) not in DEAD:
         return
     if mount.type != FUSE_TYPE:
         raise MountError(f"{path}: a dead {mount.type} is mounted here; unmount it first (fusermount3 -u)")
@@ -82,17 +86,23 @@ def _clear(path: str, mount: Mount) -> None:
         raise MountError(f"{path}: a dead futebus is mounted here, and: {error}")
 
 
-def take_away(mount: Mount) -> str:
+def take_away(mount: Mount, is_connected: Callable[[], bool] = lambda: False) -> str:
     """Unmounts exactly this mount, whoever uses it, as root or as the user who mounted it. Returns what is wrong.
 
     Others than root have fusermount3 do it, by the path: it looks whose the mount is that it finds.
+
+    Args:
+        mount: it.
+        is_connected: tells whether its connection to the kernel is still there. Else it is dead, if it is there.
     """
     if os.geteuid() == 0:
         for _ in range(LOOKS):
-            here = next((each for each in mounts() if (each.id, each.device) == (mount.id, mount.device)), None)
-            if here is None or unmount(here):  # by the path that it has now
+            here = _found(mount)
+            if here is None or unmount(here, is_connected):  # by the path that it has now
                 return ""
         return "it cannot be reached by its path"
+    if not is_connected() and not is_left(mount):
+        return ""
     try:
         ran = subprocess.run(["fusermount3", "-u", "-z", mount.path], check=False, capture_output=True, text=True)
     except OSError as error:
@@ -100,14 +110,31 @@ def take_away(mount: Mount) -> str:
     return ran.stderr.strip() if ran.returncode else ""
 
 
-def unmount(mount: Mount) -> bool:
+def is_left(mount: Mount) -> bool:
+    """Whether a mount whose connection was cut is still there: one that has its numbers, and no daemon."""
+    here = _found(mount)
+    try:
+        return here is not None and _asked(here.path, here) != 0
+    except MountError:
+        return False  # its daemon hangs
+
+
+def _found(mount: Mount) -> Mount | None:
+    return next((each for each in mounts() if (each.id, each.device) == (mount.id, mount.device)), None)
+
+
+def unmount(mount: Mount, is_connected: Callable[[], bool]) -> bool:
     """Unmounts exactly this mount, whoever uses it, and no other that has come into its place.
 
     The path may lead elsewhere by now: whoever owns a directory of it can move it. So what it leads to is looked at first, and
     then that is unmounted and not the path.
 
+    Args:
+        mount: it.
+        is_connected: as for `take_away`. It is asked when its numbers cannot become another's any more.
+
     Returns:
-        Whether it was there.
+        Whether what has its number was found. It is left alone if it has a daemon that is not ours.
     """
     try:
         directory = os.open(mount.path, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
@@ -116,7 +143,10 @@ def unmount(mount: Mount) -> bool:
     try:
         if mount_id(directory) != mount.id:
             return False
-        return bool(_libc.umount2(f"/proc/self/fd/{directory}".encode(), _MNT_DETACH) == 0)
+        with contextlib.suppress(MountError):  # it hangs
+            if is_connected() or _asked(directory, mount) in DEAD:
+                return bool(_libc.umount2(f"/proc/self/fd/{directory}".encode(), _MNT_DETACH) == 0)
+        return True
     finally:
         os.close(directory)
 
@@ -144,11 +174,18 @@ def held(path: str) -> Iterator[str]:
         os.close(directory)
 
 
-def _is_dead(path: str, mount: Mount) -> bool:
-    """Whether a mounted file system is one whose daemon is gone.
+def _asked(directory: str | int, mount: Mount) -> int:
+    """What a mounted file system answers: 0, or an error number, which is one of `DEAD` if its daemon is gone.
 
     A child process asks, since the question never comes back from a daemon that is alive and hangs, and since only who mounted
     a file system gets an answer, root not excepted.
+
+    Args:
+        directory: its path, or a descriptor of it.
+        mount: it.
+
+    Raises:
+        MountError: it does not answer.
     """
     child = os.fork()
     if not child:
@@ -156,19 +193,20 @@ def _is_dead(path: str, mount: Mount) -> bool:
             if os.geteuid() == 0 and mount.owner:
                 os.setresgid(*[mount.owner[1]] * 3)
                 os.setresuid(*[mount.owner[0]] * 3)
-            os.statvfs(path)  # never answered from a cache, as stat(2) is
-        except OSError as error:
-            os._exit(error.errno if error.errno in (107, 103) else 0)  # ENOTCONN, ECONNABORTED
-        finally:
+            os.statvfs(directory)  # never answered from a cache, as stat(2) is
             os._exit(0)
+        except OSError as error:
+            os._exit(error.errno or errno.EIO)
+        finally:
+            os._exit(errno.EIO)
     pidfd = os.pidfd_open(child)
     try:
         poller = select.poll()
         poller.register(pidfd, select.POLLIN)
         if not poller.poll(_PATIENCE * 1000):
             os.kill(child, signal.SIGKILL)
-            raise MountError(f"{path}: what is mounted here does not answer; end its daemon, or unmount it (umount -l)")
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+            raise MountError(f"{mount.path}: what is mounted here does not answer; end its daemon, or unmount it (umount -l)")
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     finally:
         os.close(pidfd)
 

@@ -106,8 +106,15 @@ class Unmounter:
         finally:
             os._exit(status)
 
-    def unmount(self) -> None:
-        """Has the bus unmounted, whoever uses it, and returns when it is."""
+    def unmount(self, *, is_there: bool) -> None:
+        """Has the bus unmounted, whoever uses it, and returns when it is.
+
+        Args:
+            is_there: whether it is still mounted. If not, another may have its numbers, and its place, by now.
+        """
+        if not is_there:
+            with contextlib.suppress(OSError):
+                os.write(self._end, b"-")
         os.close(self._end)
         os.waitpid(self._process, 0)
 
@@ -125,8 +132,8 @@ def _wait_and_unmount(until_end: int, mount: Mount) -> None:
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     Path("/proc/self/comm").write_text("futebus-umount")
     _keep_capabilities(_CAP_SYS_ADMIN, _CAP_DAC_READ_SEARCH)
-    os.read(3, 1)
-    unmount(mount)
+    if not os.read(3, 1):
+        unmount(mount, lambda: True)
 
 
 def _keep_capabilities(*numbers: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from futebus.fuse.mountpoint import unmount
+from futebus.host.mounted import Mount as MountRow
 from futebus.host.mounted import mounted_on
 
 from ..helpers.kernel import linux
@@ -117,15 +118,20 @@ def test_it_never_unmounts_another_than_its_own(mounting: Mounting, place: Path)
     bus, other = mounting(), mounting()
     mount = mounted_on(str(bus.path))
     assert mount
-    assert not unmount(mount._replace(id=mount.id + 1_000_000)), "another has been mounted there since"
-    assert not unmount(mount._replace(path=str(other.path))), "the path leads to another"
+
+    def take(mount: MountRow, *, is_connected: bool = True) -> bool:
+        return unmount(mount, lambda: is_connected)
+
+    assert not take(mount._replace(id=mount.id + 1_000_000)), "another has been mounted there since"
+    assert not take(mount._replace(path=str(other.path))), "the path leads to another"
     (place / "link").symlink_to(bus.path)
-    assert not unmount(mount._replace(path=str(place / "link"))), "the path ends in a link"
-    assert not unmount(mount._replace(path=str(place / "nowhere")))
+    assert not take(mount._replace(path=str(place / "link"))), "the path ends in a link"
+    assert not take(mount._replace(path=str(place / "nowhere")))
+    assert take(mount, is_connected=False), "another has its number: its own is dead"
     assert bus.stat()
     assert other.stat()
     held = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
-    assert unmount(mount)
+    assert take(mount)
     os.close(held)
     bus.close()
 
