@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from ..core.text import reason
 from ..nats.errors import NatsError
 from ..recorder.channel import ChannelError
+from ..spark import interpreter
 from ..spark.options import QueryError
 from ..spark.remote import Place
 from ..spool import SpoolError
@@ -103,6 +104,7 @@ def session(order: Order, log: Path) -> SparkSession:
     settings = {"spark.app.name": "futebus-archive", "spark.python.unix.domain.socket.enabled": "true"}
     if order.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        interpreter.quicken()
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-for _name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+INTERPRETERS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+"""The variables of the environment that tell with what Spark starts Python."""
+
+for _name in INTERPRETERS:
     os.environ.setdefault(_name, sys.executable)
 
 

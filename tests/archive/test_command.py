@@ -51,6 +51,14 @@ def say(bus: Mount, round_: int) -> list[tuple[str, str]]:
     return [(name, line) for name, said in (("A_chat", chat), ("B_log", log), ("U_jobs", jobs)) for line in said]
 
 
+def environments(session: int) -> Iterator[dict[str, str]]:
+    """The environments of the processes of a session."""
+    for pid in members(session):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            words = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+            yield dict(word.split("=", 1) for word in words if "=" in word)
+
+
 def figures(lines: list[str]) -> dict[tuple[str, str], dict[str, str]]:
     """What the lines of --stats say, by window and channel. The last one counts."""
     rows = [dict(word.split("=", 1) for word in line.split(" ")) for line in lines]
@@ -88,6 +96,9 @@ def test_what_channels_say_is_archived_and_counted_although_it_is_killed(
     expected = Counter(name for name, _ in said)
     until(lambda: counted() == expected, f"{expected} in the figures", SLOW)
     assert members(process.pid, group=process.pid) == [process.pid], "what ends the whole group does not end Java"
+    paths = [environ["PYTHONPATH"] for environ in environments(process.pid) if "PYTHON_WORKER_FACTORY_SOCK_DIR" in environ]
+    assert paths
+    assert not any("pyspark.zip" in path for path in paths), "workers find pyspark's bytecode"
     os.killpg(process.pid, signal.SIGTERM)
     assert process.communicate(timeout=SLOW)[1].splitlines()[-1].endswith(", 0 lines left")
     assert process.returncode == 0

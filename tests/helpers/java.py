@@ -76,9 +76,10 @@ def _fill(place: Path) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
-    import futebus.spark  # noqa: F401 (before there is a session)
+    from futebus.spark import interpreter
     from futebus.spool import SpoolWriter
 
+    interpreter.quicken()
     with SpoolWriter(place / "spool", "B_x") as spool:
         spool.append(b"one\ntwo\n")
     making, made = place / "making", place / "classes"

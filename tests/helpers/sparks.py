@@ -19,8 +19,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """A session with two task slots, small and quick to start, that knows the format "futebus"."""
     from pyspark.sql import SparkSession  # here: all tests have this module loaded, and most need no Spark
 
+    from futebus.spark import INTERPRETERS, interpreter
+
     directory = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ |= dict.fromkeys(INTERPRETERS, sys.executable)
+    interpreter.quicken()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master("local[2]").appName("tests of futebus")
     for name, value in {
