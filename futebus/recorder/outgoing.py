@@ -5,6 +5,7 @@ stream under numbers that the spool then gives to other lines.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from ..spool import LinesDamaged, LinesGone, Piece, Spool
@@ -49,39 +50,54 @@ class Outgoing(NamedTuple):
 def following(
     spool: Spool, begin: int, most: int, on_damage: Callable[[LinesDamaged], None]
 ) -> Iterator[Outgoing | LineTooLong | int]:
-    """The lines from `begin` on, for good. See `outgoing`, also for what goes wrong.
-
-    Yields:
-        Lines; and when the spool has no more of them, the number behind the last.
-    """
-    while True:
-        end = spool.end
-        if end > begin:
-            for run in outgoing(spool, begin, end, most, on_damage):
-                yield run
-                if isinstance(run, LineTooLong):
-                    return
-        begin = end
-        yield end
-
-
-def outgoing(
-    spool: Spool, begin: int, end: int, most: int, on_damage: Callable[[LinesDamaged], None]
-) -> Iterator[Outgoing | LineTooLong]:
-    """The lines from `begin` up to `end`, which are on the disk then.
+    """The lines from `begin` on, for good. While some are read, and published, those behind them are brought to the disk.
 
     Args:
         spool: whose.
         begin: the number of the first.
-        end: the number behind the last.
         most: bytes of a message; a line that is longer ends it.
         on_damage: is told of lines that are damaged, which are left out.
+
+    Yields:
+        Lines, which are on the disk then; and when the spool has no more of them, the number behind the last.
 
     Raises:
         LinesGone: they are not there any more.
         OSError: the disk does not take them, or cannot be read.
     """
+    own = Spool(spool.path)  # the thread's
+    thread = ThreadPoolExecutor(1, "sync")
+
+    def coming(begin: int) -> Future[int] | None:
+        end = spool.end
+        return thread.submit(_sync, own, begin, end) if end > begin else None
+
+    try:
+        syncing = coming(begin)
+        while True:
+            if syncing:
+                synced = syncing.result()
+                syncing = coming(synced)
+                for run in _outgoing(spool, begin, synced, most, on_damage):
+                    yield run
+                    if isinstance(run, LineTooLong):
+                        return
+                begin = synced
+            if not syncing:
+                yield begin
+                syncing = coming(begin)
+    finally:
+        thread.shutdown(wait=False)  # whoever wants no more of them does not wait for the disk
+
+
+def _sync(spool: Spool, begin: int, end: int) -> int:
     spool.sync(begin, end)
+    return end
+
+
+def _outgoing(
+    spool: Spool, begin: int, end: int, most: int, on_damage: Callable[[LinesDamaged], None]
+) -> Iterator[Outgoing | LineTooLong]:
     most_run = min(most, LONGEST_RUN)
     for piece in spool.pieces(begin, end, PIECE_BYTES, on_damage=on_damage):
         try:
