@@ -55,7 +55,7 @@ def test_root_takes_away_what_it_has_looked_at(place: Path) -> None:
     try:
         dead.daemon.kill()
         dead.daemon.wait()
-        done = run(sys.executable, "-c", SWAPPING, "_is_dead", place / "mine" / "bus", cwd=place)
+        done = run(sys.executable, "-c", SWAPPING, "_asked", place / "mine" / "bus", cwd=place)
         assert done.returncode == 1
         assert done.stderr.splitlines() == [
             f"futebus: {place}/mine/bus: taking over the mount of a futebus that is dead",

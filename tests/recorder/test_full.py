@@ -65,6 +65,7 @@ def test_a_drain_that_comes_while_the_disk_is_full_makes_room(
     kill(recorder.drain())
     recorder.wait_for("the next one goes on")
     (small_disk / "ballast").unlink()
+    until(lambda: Spool(recorder.spool).end > 0, "some are taken")
     fill(small_disk / "ballast")
     until(lambda: Spool(recorder.spool).begin > 0, "old lines go")
     (small_disk / "ballast").unlink()
