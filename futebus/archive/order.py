@@ -104,7 +104,8 @@ def session(order: Order, log: Path) -> SparkSession:
     settings = {"spark.app.name": "futebus-archive", "spark.python.unix.domain.socket.enabled": "true"}
     if order.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        interpreter.quicken()
+        if given.get("spark.master", order.master).startswith("local"):
+            interpreter.quicken()
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",

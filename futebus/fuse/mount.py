@@ -183,13 +183,14 @@ class Mounted:
         with ExitStack() as aside:
             with suppress(OSError):
                 aside.enter_context(_captured_stderr())  # libfuse complains when somebody else has unmounted it
-            aside.callback(pyfuse3.close)
+            # libfuse would unmount what is there by now, if somebody has unmounted ours.
+            aside.callback(pyfuse3.close, unmount=self._mount is not None)
             _hooks.listen(None)
             # Others than root leave it to libfuse; but a mount whose connection was cut it takes for none of its own.
             mount = self._mount
             if self._unmounter:
                 self._unmounter.unmount(is_there=mount is not None and (_hooks.is_connected() or is_left(mount)))
-            elif mount and (os.geteuid() == 0 or self._is_lost) and (wrong := take_away(mount, _hooks.is_connected)):
+            elif mount and (os.geteuid() == 0 or not _hooks.is_connected()) and (wrong := take_away(mount, _hooks.is_connected)):
                 log.error("the mount is left: %s", wrong)
 
     def _start_unmounter(self) -> None:
@@ -234,7 +235,7 @@ class Mounted:
         with trio.move_on_after(LAST_LOOK) as looking:
             await wait_unmounted(self._mount.device)
         if looking.cancelled_caught:  # or another mount has its numbers
-            self._is_lost = await trio.to_thread.run_sync(is_left, self._mount)
+            self._is_lost = is_left(self._mount)
         if not self._is_lost:
             self._mount = None
 
@@ -289,6 +290,7 @@ class Mounted:
     async def _watch_mount(self) -> None:
         assert self._mount
         await wait_unmounted(self._mount.device)
+        self._mount = None
         if self._failure:
             self._failure = "it was unmounted before it could be used"
         log.info("unmounted, shutting down")

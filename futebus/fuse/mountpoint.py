@@ -113,10 +113,18 @@ def take_away(mount: Mount, is_connected: Callable[[], bool] = lambda: False) ->
 def is_left(mount: Mount) -> bool:
     """Whether a mount whose connection was cut is still there: one that has its numbers, and no daemon."""
     here = _found(mount)
+    if here is None:
+        return False
     try:
-        return here is not None and _asked(here.path, here) != 0
+        directory = os.open(here.path, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except OSError:
+        return True  # out of reach, and whose it is cannot be told
+    try:
+        return mount_id(directory) != mount.id or _asked(directory, here) != 0
     except MountError:
         return False  # its daemon hangs
+    finally:
+        os.close(directory)
 
 
 def _found(mount: Mount) -> Mount | None:
@@ -144,7 +152,7 @@ def unmount(mount: Mount, is_connected: Callable[[], bool]) -> bool:
         if mount_id(directory) != mount.id:
             return False
         with contextlib.suppress(MountError):  # it hangs
-            if is_connected() or _asked(directory, mount) in DEAD:
+            if is_connected() or _asked(directory, mount) != 0:
                 return bool(_libc.umount2(f"/proc/self/fd/{directory}".encode(), _MNT_DETACH) == 0)
         return True
     finally:
@@ -175,7 +183,7 @@ def held(path: str) -> Iterator[str]:
 
 
 def _asked(directory: str | int, mount: Mount) -> int:
-    """What a mounted file system answers: 0, or an error number, which is one of `DEAD` if its daemon is gone.
+    """What a mounted file system answers: 0, or an error number, one of `DEAD` if its daemon is gone; or why nobody can ask.
 
     A child process asks, since the question never comes back from a daemon that is alive and hangs, and since only who mounted
     a file system gets an answer, root not excepted.
@@ -187,7 +195,10 @@ def _asked(directory: str | int, mount: Mount) -> int:
     Raises:
         MountError: it does not answer.
     """
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as error:
+        return error.errno or errno.EAGAIN
     if not child:
         try:
             if os.geteuid() == 0 and mount.owner:
@@ -199,7 +210,11 @@ def _asked(directory: str | int, mount: Mount) -> int:
             os._exit(error.errno or errno.EIO)
         finally:
             os._exit(errno.EIO)
-    pidfd = os.pidfd_open(child)
+    try:
+        pidfd = os.pidfd_open(child)
+    except OSError as error:
+        os.kill(child, signal.SIGKILL)
+        return error.errno or errno.EMFILE
     try:
         poller = select.poll()
         poller.register(pidfd, select.POLLIN)

@@ -16,7 +16,7 @@ from pathlib import Path
 from futebus.core.quantities import MOST_ID, natural
 from futebus.host.mounted import Mount
 
-from .mountpoint import unmount
+from .mountpoint import take_away
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -133,7 +133,7 @@ def _wait_and_unmount(until_end: int, mount: Mount) -> None:
     Path("/proc/self/comm").write_text("futebus-umount")
     _keep_capabilities(_CAP_SYS_ADMIN, _CAP_DAC_READ_SEARCH)
     if not os.read(3, 1):
-        unmount(mount, lambda: True)
+        take_away(mount, lambda: True)
 
 
 def _keep_capabilities(*numbers: int) -> None:

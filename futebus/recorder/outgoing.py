@@ -70,6 +70,8 @@ def following(
 
     def coming(begin: int) -> Future[int] | None:
         end = spool.end
+        if end < begin:
+            raise LinesGone(f"{spool.path} ends at line {end}, and had more lines, up to {begin}")
         return thread.submit(_sync, own, begin, end) if end > begin else None
 
     try:

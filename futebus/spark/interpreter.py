@@ -29,5 +29,5 @@ def quicken() -> None:
     if os.access(_SCRIPT, os.X_OK) and all(Path(module.__file__ or "").is_file() for module in (pyspark, py4j)):
         os.environ[_INTERPRETER] = sys.executable
         for name in INTERPRETERS:
-            if os.environ[name] == sys.executable:
+            if os.environ.get(name) == sys.executable:
                 os.environ[name] = str(_SCRIPT)

@@ -2,11 +2,11 @@
 # A Python that Spark's workers start with: see interpreter.py.
 set -f
 IFS=:
-path=
-for place in ${PYTHONPATH-}; do
-    case $place in
+_futebus_path=
+for _futebus_place in ${PYTHONPATH-}; do
+    case $_futebus_place in
     */python/lib/pyspark.zip | */python/lib/py4j-*-src.zip) ;;
-    *) path=${path:+$path:}$place ;;
+    *) _futebus_path=${_futebus_path:+$_futebus_path:}$_futebus_place ;;
     esac
 done
-PYTHONPATH=$path exec "$FUTEBUS_PYTHON" "$@"
+PYTHONPATH=$_futebus_path exec "${FUTEBUS_PYTHON:-python3}" "$@"

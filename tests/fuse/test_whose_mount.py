@@ -1,17 +1,24 @@
 """Numbers of a mount are given to the next one as soon as they are free. A bus that was unmounted leaves that one alone."""
 
 import ctypes
+import errno
 import os
 import signal
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from futebus.fuse.mountpoint import is_left, take_away
 from futebus.host.mounted import mounted_on
 
-from ..helpers.mounts import Mount, Mounting, hanging
-from ..helpers.waiting import DEADLINE
+from ..helpers.mounts import Mount, Mounting, abort, device_of, hanging, run
+from ..helpers.programs import Start
+from ..helpers.users import BECOME, MOUNTER, NOBODY
+from ..helpers.waiting import DEADLINE, until
+from ..helpers.watching import abort_connection
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -70,3 +77,79 @@ def test_a_bus_that_was_unmounted_leaves_the_next_one_alone(
         raise AssertionError("others have had the numbers each time")
     assert other.stat()
     other.unmount()
+
+
+@pytest.mark.parametrize("options", [[], ["allow_other", "user=nobody"]], ids=["root", "nobody"])
+def test_the_next_one_is_left_alone_while_a_client_keeps_the_old_one(mounting: Mounting, options: list[str]) -> None:
+    bus = mounting(*options)
+    with (bus / "B_x").open("wb"):
+        assert run("umount", "-l", bus.path).returncode == 0
+        other = mounting(*options, at=bus.path)
+        assert bus.daemon.wait(DEADLINE) == 0, bus.words
+    assert other.stat()
+    other.unmount()
+
+
+@pytest.mark.usefixtures("fuse_for_everybody")
+def test_so_it_is_without_root(place: Path, start: Start) -> None:
+    directory = place / "mine"
+    directory.mkdir()
+    os.chown(directory, 65534, 65534)
+
+    def begin() -> "subprocess.Popen[str]":
+        daemon = start(sys.executable, "-c", BECOME + MOUNTER, "-f", directory)
+        until(lambda: device_of(directory), "it is mounted")
+        assert daemon.stderr
+        assert "is mounted" in daemon.stderr.readline()
+        return daemon
+
+    holding = "import sys; held = open(sys.argv[1], 'wb'); print(flush=True); sys.stdin.read()"
+    try:
+        old = begin()
+        client = start(sys.executable, "-c", BECOME + "become(65534)\n" + holding, directory / "B_x", stdin=subprocess.PIPE)
+        assert client.stdout
+        assert client.stdout.readline() == "\n"
+        assert run("fusermount3", "-u", "-z", directory, **NOBODY).returncode == 0
+        new = begin()
+        assert old.wait(DEADLINE) == 0
+        assert device_of(directory)
+        client.kill()
+        new.send_signal(signal.SIGTERM)
+        assert new.wait(DEADLINE) == 0
+    finally:
+        abort(directory)
+
+
+def test_one_that_is_cut_below_another_mount_says_so(mounting: Mounting) -> None:
+    bus = mounting()
+    device = device_of(bus.path)
+    assert device
+    assert run("mount", "-t", "tmpfs", "none", bus.path).returncode == 0
+    try:
+        abort_connection(device.split(":")[1], lambda: True)
+        assert bus.daemon.wait(DEADLINE) == 1
+        bus.was_killed = True
+        assert "the connection to the kernel was cut" in bus.words
+        assert "the mount is left" in bus.words
+    finally:
+        run("umount", bus.path)
+
+
+@pytest.mark.parametrize("function", ["fork", "pidfd_open"])
+def test_a_dead_mount_is_taken_away_also_if_it_cannot_be_asked(
+    mounting: Mounting, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    bus = mounting()
+    mount = mounted_on(str(bus.path))
+    assert mount
+    bus.daemon.kill()
+    bus.daemon.wait()
+    bus.was_killed = True
+
+    def fails(*_: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, function, fails)
+    assert is_left(mount)
+    assert take_away(mount) == ""
+    assert device_of(bus.path) is None

@@ -1,6 +1,7 @@
 """Lines are published when they are on the disk; those behind them are brought there meanwhile."""
 
 import errno
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from futebus.recorder.outgoing import LineTooLong, Outgoing, following
-from futebus.spool import LinesDamaged, Spool, SpoolWriter
+from futebus.spool import LinesDamaged, LinesGone, Spool, SpoolWriter
 
 from ..helpers.waiting import DEADLINE, until
-from ..spool.spools import numbered
+from ..spool.spools import killed, numbered
 
 MOST = 1 << 20
 
@@ -117,6 +118,20 @@ def test_what_the_disk_does_not_take_does_not_come(writer: SpoolWriter, disk: Di
     disk.error = OSError(errno.EIO, "Input/output error")
     disk.takes(20)
     with pytest.raises(OSError, match="Input/output error"):
+        next(found)
+
+
+def test_a_spool_that_has_lost_its_end_is_no_more_followed(writer: SpoolWriter) -> None:
+    writer.append(numbered(0, 5))
+    before = killed(writer.path)
+    writer.append(numbered(5, 10))
+    found = lines_of(writer)
+    assert b"".join(run.data for run in (next(found),) if isinstance(run, Outgoing)) == numbered(0, 10)
+    assert next(found) == 10
+    writer.close()
+    shutil.rmtree(writer.path)
+    before.rename(writer.path)
+    with pytest.raises(LinesGone, match="ends at line 5, and had more lines, up to 10"):
         next(found)
 
 

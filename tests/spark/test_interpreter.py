@@ -39,10 +39,18 @@ def test_all_else_of_the_path_is_kept(place: Path, script: str) -> None:
     (place / "own.py").touch()
     zips = sorted(LIBRARIES.glob("*.zip"))
     assert len(zips) == 2
-    words = "import own, pyspark, py4j, sys; print(own.__file__, pyspark.__file__, py4j.__file__, *sys.argv[1:], sep='\\n')"
-    environment = {**os.environ, "PYTHONPATH": ":".join(map(str, [*zips, "/nowhere *", place, *zips]))}
+    words = (
+        "import os, own, pyspark, py4j, sys\n"
+        "print(own.__file__, pyspark.__file__, py4j.__file__, os.environ['place'], os.environ['path'], *sys.argv[1:], sep='\\n')"
+    )
+    environment = {
+        **os.environ,
+        "place": "Berlin",
+        "path": "a:b",
+        "PYTHONPATH": ":".join(map(str, [*zips, "/nowhere *", place, *zips])),
+    }
     done = run(script, "-c", words, "a b", "*", env=environment)
-    assert done.stdout.split("\n") == [str(place / "own.py"), pyspark.__file__, py4j.__file__, "a b", "*", ""], done.stderr
+    assert done.stdout.split("\n") == [str(place / "own.py"), pyspark.__file__, py4j.__file__, "Berlin", "a:b", "a b", "*", ""]
 
 
 def test_what_somebody_has_said_stays(monkeypatch: pytest.MonkeyPatch) -> None:
