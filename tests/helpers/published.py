@@ -71,11 +71,16 @@ def confirming(
             await message.respond(json.dumps({"stream": name, "seq": number(behind)}).encode())
 
     async def work() -> None:
-        async with await nats.connect(server.url) as client:
+        client = await nats.connect(server.url)
+        try:
             await client.subscribe(subject, cb=reply)
             await client.flush()
             is_there.set()
             await asyncio.to_thread(is_over.wait)
+        finally:
+            # The server may have been killed at any moment. That it is just being left cancels who waits for that.
+            with contextlib.suppress(OSError, nats.errors.Error, asyncio.CancelledError):
+                await client.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(work()))
     thread.start()
