@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .helpers import java
-from .helpers.mounts import Mount, Mounting
+from .helpers.mounts import Mount, Mounting, device_of
 from .helpers.watching import WATCH
 
 pytest_plugins = [
@@ -24,7 +24,7 @@ pytest_plugins = [
 ]
 
 LOG_SHOWN = 4000
-"""How much of a daemon's log is shown when a test has failed, in characters."""
+"""How much of each log is shown when a test has failed, in characters."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,12 +54,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: "pytest.CallInfo[None]"
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Makes failures of skips with `--no-skips`. What is expected to fail is run, and is none."""
+    """Makes failures of skips with `--no-skips`. What is expected to fail is run, and is none. Shows what programs have said."""
     report = yield
+    if report.failed and isinstance(place := getattr(item, "funcargs", {}).get("place"), Path):
+        report.sections.extend((f"the end of {log.name}", log.read_text(errors="replace")[-LOG_SHOWN:]) for log in logs_in(place))
     if report.skipped and not hasattr(report, "wasxfail") and item.config.getoption("no_skips"):
         report.outcome = "failed"
         report.longrepr = f"skipped, and nothing may be: {report.longrepr[-1] if isinstance(report.longrepr, tuple) else ''}"
     return report
+
+
+def logs_in(place: Path) -> list[Path]:
+    """The logs of a test's programs. A bus is not looked into: it may hang."""
+    if not place.is_dir():  # at the end of the test
+        return []
+    below = [Path(entry) for entry in os.scandir(place) if entry.is_dir(follow_symlinks=False)]
+    return sorted(log for each in (place, *below) if not device_of(each) for log in each.glob("*.log") if log.is_file())
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +115,6 @@ def mounting(place: Path) -> Iterator[Mounting]:
     finally:
         for mounted in mounts:
             mounted.discard()
-            print(f"the log of {mounted.path.name}:\n{mounted.words[-LOG_SHOWN:]}")  # pytest shows it when the test has failed
 
 
 @pytest.fixture

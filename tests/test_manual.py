@@ -47,7 +47,7 @@ def test_futebus(place: Path, start: Start) -> None:
     assert re.match(r"futebus \S+ on \S+, up \S+s\n0 clients ", shown.read_text()), shown.read_text()
 
     mountpoint = place / "mnt"
-    look = f"stat -c '%G %a' {mountpoint}; : > {mountpoint}/B_x; fusermount3 -u {mountpoint}"
+    look = f"stat -c '%G %a' {mountpoint}; : > {mountpoint}/B_x; until fusermount3 -u {mountpoint}; do :; done"
     for example in (for_all, other_user.replace("user=futebus", "user=nobody").partition("\n")[2]):
         try:
             done = run_bash(f"{typed(example, mountpoint, place)}\n{look}", place)
@@ -104,7 +104,7 @@ def test_the_bus(bus: Mount, place: Path, start: Start) -> None:
     until((bus / "U_jobs").exists, "it collects")
     done = run_bash(jobs, place)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    until(lambda: (place / "jobs.txt").read_text() == "job 1\njob 2\n", "the jobs are there")
+    until(lambda: (kept := place / "jobs.txt").exists() and kept.read_text() == "job 1\njob 2\n", "the jobs are there")
 
 
 def test_what_is_moved_to_a_channel_is_lost(bus: Mount, place: Path, collect: Collect) -> None:

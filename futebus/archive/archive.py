@@ -222,7 +222,7 @@ class Archive:
             "channel",
             F.to_date(moment).alias("date"),
             F.lpad(F.hour(moment).cast("string"), 2, "0").alias("hour"),
-        ).write.partitionBy("channel", "date", "hour").parquet(self.storage.uri(staging))
+        ).write.partitionBy("channel", "date", "hour").parquet(self.storage.url(staging))
         return staging
 
     def _staged(self, staging: str) -> list[str]:
@@ -249,7 +249,7 @@ class Archive:
 
     def _count(self, spark: SparkSession, staging: str) -> tuple[int, dict[str, Position]]:
         """Counts the lines that are staged, and checks that none is missing."""
-        staged = spark.read.schema("offset LONG, channel STRING").parquet(self.storage.uri(staging))
+        staged = self.storage.parquet(spark, "offset LONG, channel STRING", staging)
         rows = staged.groupBy("channel").agg(F.count("*"), F.min("offset"), F.max("offset")).collect()
         positions = dict(self.state.positions)
         total = 0

@@ -14,6 +14,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 
 from .archive import HIDDEN, Archive
 from .storage import ArchiveError, File
@@ -94,7 +95,7 @@ class Compaction:
             self._archive.forget(hour)
             return 0
         staging = f"{SWAPS}/{uuid.uuid4().hex}"
-        new = self._rewrite(small, staging)
+        new = self._rewrite(hour, small, staging)
         with self._archive.lock:
             is_same = self._parquet(hour) == files  # otherwise lines have come for it; it will be looked at again
             if is_same:
@@ -107,14 +108,15 @@ class Compaction:
     def _parquet(self, directory: str) -> list[File]:
         return [file for file in self._storage.files(directory) if file.name.endswith(".parquet")]
 
-    def _rewrite(self, files: list[File], staging: str) -> list[str]:
-        """Writes the lines of files, in their order, to few new ones. Returns their names, complete and on the disk."""
-        read = self._spark.read.schema(self._schema)
-        old = read.parquet(*[self._storage.uri(file.name) for file in files])
+    def _rewrite(self, hour: str, files: list[File], staging: str) -> list[str]:
+        """Writes the lines of an hour's files, in their order, to few new ones. Returns their names, complete and on the disk."""
+        names = [file.name.removeprefix(f"{hour}/") for file in files]
+        # By the directory: of thousands of files with odd names, each would be a plan of its own.
+        old = self._storage.parquet(self._spark, self._schema, hour).where(F.col("_metadata.file_name").isin(names))
         count = -(-sum(file.size for file in files) // self._file_bytes)
         parts = old.coalesce(1) if count == 1 else old.repartitionByRange(count, *self._order)
-        parts.sortWithinPartitions(*self._order).write.parquet(self._storage.uri(staging))
-        lines, found = old.count(), read.parquet(self._storage.uri(staging)).count()
+        parts.sortWithinPartitions(*self._order).write.parquet(self._storage.url(staging))
+        lines, found = old.count(), self._storage.parquet(self._spark, self._schema, staging).count()
         if lines != found:
             raise ArchiveError(f"{self._storage}: compaction made {found} lines of {lines}")
         new = []

@@ -6,7 +6,7 @@ The one rule: nothing here does anything but start Spark.
 import locale
 import os
 import re
-import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +76,11 @@ class Order:
         """Whether the archive is a directory of this host."""
         return self.root.startswith("/")
 
+    @property
+    def engine(self) -> str:
+        """The Spark that computes: `--conf` has the last word."""
+        return dict(self.conf).get("spark.master", self.master)
+
     def spool_of(self, name: str) -> Path:
         """The directory of a channel's spool."""
         return self.spools / name
@@ -102,10 +107,9 @@ def session(order: Order, log: Path) -> SparkSession:
     """
     given = dict(order.conf)
     settings = {"spark.app.name": "futebus-archive", "spark.python.unix.domain.socket.enabled": "true"}
-    if order.master.startswith("local"):
+    if order.engine.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if given.get("spark.master", order.master).startswith("local"):
-            interpreter.quicken()
+        interpreter.quicken()
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -122,15 +126,13 @@ def session(order: Order, log: Path) -> SparkSession:
     java = "spark.driver.extraJavaOptions"
     given[java] = f"-Dlog4j2.configurationFile={log.as_uri()} {given.get(java, '')}"
     configuration = SparkConf().setMaster(order.master).setAll([*(settings | given).items()])
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        if SparkContext._gateway is None:
-            # In a process group of its own: what a terminal that closes, or timeout(1), sends to the whole of this one would end
-            # Java under the batch that is to come to its end. Without this process it ends by itself.
-            SparkContext._ensure_initialized(gateway=launch_gateway(configuration, {"process_group": 0}))  # type: ignore[no-untyped-call]
-        return SparkSession.builder.config(conf=configuration).getOrCreate()
-    finally:
-        signal.signal(signal.SIGINT, handler)  # Spark has put its own there
+    if SparkContext._gateway is None:
+        # In a process group of its own: what a terminal that closes, or timeout(1), sends to the whole of this one would end
+        # Java under the batch that is to come to its end. Without this process it ends by itself.
+        SparkContext._ensure_initialized(gateway=launch_gateway(configuration, {"process_group": 0}))  # type: ignore[no-untyped-call]
+    # In the main thread, Spark would put a handler of its own in the place of the one for SIGINT, also if that is ignored.
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(SparkSession.builder.config(conf=configuration).getOrCreate).result()
 
 
 _OURS = re.compile(

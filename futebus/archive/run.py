@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -27,6 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ..core.text import counted, progress
+from ..host.signals import end_by
 from ..host.terminal import Terminal
 from ..spark.format import named
 from ..spool import Spool, SpoolError
@@ -82,15 +84,32 @@ class Archiving:
         self._failure: BaseException | None = None
         self._is_starting = True
         self._asked = math.inf
+        self._signal: signal.Signals | None = None
+        self._has_all = False
+        """Whether everything is archived, and compacted, that was there."""
 
-    def stop(self) -> None:
-        """Makes `run` return soon. Called from a signal handler."""
+    @property
+    def cut_short_by(self) -> signal.Signals | None:
+        """The signal that has ended it, with `is_once`, before everything was archived."""
+        return self._signal if self._order.is_once and not self._has_all else None
+
+    def stop(self, number: signal.Signals) -> None:
+        """Makes `run` return soon. Called from a signal handler.
+
+        Args:
+            number: the signal.
+        """
+        self._signal = self._signal or number
         now = time.monotonic()
         self._asked = min(self._asked, now)
-        # Spark's start cannot be interrupted, and nothing has begun. Or somebody insists: nothing gets lost by it. (timeout(1)
-        # sends each signal twice, once to the process and once to its group.)
-        if self._is_starting or now - self._asked > INSISTING_SECONDS:
-            os._exit(0)
+        # Somebody insists: nothing gets lost by it that is in a spool. (timeout(1) sends each signal twice, once to the process
+        # and once to its group.)
+        if now - self._asked > INSISTING_SECONDS:
+            self._leave()
+        # Spark's start cannot be interrupted, and nothing has begun but that lines are taken.
+        if self._is_starting and not self._stopping.is_set():
+            self._stopping.set()
+            self._finish()
         self._stopping.set()
 
     def run(self) -> None:
@@ -100,7 +119,7 @@ class Archiving:
             One of FAILURES: it cannot go on.
         """
         # What is wrong with the order is found out before a directory is made.
-        check_master(self._order.master)
+        check_master(self._order.engine)
         self._check_sources()
         with guarded(self._order):
             try:
@@ -219,7 +238,12 @@ class Archiving:
             compactor.start()
         executors = watched(spark, self._terminal.say)
         while not self._stopping.wait(TICK_SECONDS):
-            go_on = [query.look() for query in self._queries.values()]
+            try:
+                go_on = [query.look() for query in self._queries.values()]
+            except FAILURES:
+                if self._stopping.is_set():  # meanwhile: a batch that was about to begin has failed for that
+                    break
+                raise
             if (failure := self._failure or self._sources.failure) is not None:
                 raise failure
             if not any(go_on):
@@ -230,6 +254,7 @@ class Archiving:
             self._terminal.status(self._words())
         if self._order.is_once and not self._stopping.is_set():
             self._compact_due()
+            self._has_all = not self._stopping.is_set()
 
     def _forget(self) -> None:
         """Takes from the spools what no query can ask for again."""
@@ -302,7 +327,7 @@ class Archiving:
     def _end(self, spark: SparkSession) -> None:
         """Ends the queries. It may take some seconds, and no longer: what is cut off comes again."""
         self._stopping.set()
-        giving_up = threading.Timer(4 * STOP_SECONDS, os._exit, (0 if sys.exc_info()[0] is None else 1,))
+        giving_up = threading.Timer(4 * STOP_SECONDS, self._finish if sys.exc_info()[0] is None else lambda: os._exit(1))
         giving_up.daemon = True
         giving_up.start()
         if self._busy.acquire(timeout=STOP_SECONDS):
@@ -319,6 +344,19 @@ class Archiving:
             spark.stop()
         self._terminal.is_closed = False
         giving_up.cancel()
+
+    def _finish(self) -> None:
+        """Ends the process as it is, once what the bus has for it is in the spools."""
+        try:
+            self._sources.stop()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Ends the process as it is. The parts of it that are other processes end by themselves."""
+        if ending := self.cut_short_by:
+            end_by(ending)
+        os._exit(0)
 
 
 def _begins(query: StreamingQuery | None) -> dict[str, int]:

@@ -6,7 +6,6 @@ The one rule: a spool is filled by a thread of this process, or by a recorder th
 import contextlib
 import re
 import threading
-import time
 
 from ..core.kinds import has_master
 from ..host.mounted import is_bus
@@ -21,8 +20,6 @@ from .storage import ArchiveError
 
 LOOK_SECONDS = 1.0
 """How often is looked for channels that a pattern matches."""
-FINISH_SECONDS = 1.0
-"""How long, at the end, what is queued on the bus is taken. Who goes on writing then is heard no more."""
 
 
 class Sources:
@@ -82,10 +79,10 @@ class Sources:
                 raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
             drained = DrainThread(channel, order.spool_of(channel.name), is_mastered and not order.is_slave, self._news)
             is_missing = not is_mastered and not channel.exists()
+            self._drained[channel.name] = drained  # before it begins: a signal may come, and what was accepted is taken
             drained.start()
             if is_missing and not self._terminal.is_quiet:
                 self._terminal.say(f"{channel} did not exist and has been created")
-            self._drained[channel.name] = drained
 
     def _take(self, name: str) -> DrainThread:
         """Drains a channel that the pattern has matched. Who is to be master must be told so: a channel that is there has one."""
@@ -108,12 +105,12 @@ class Sources:
                 return
 
     def stop(self) -> None:
-        """Takes what the bus still has, if it does not take long, and lets go of the channels."""
-        deadline = time.monotonic() + FINISH_SECONDS
-        for drained in list(self._drained.values()):
-            with contextlib.suppress(*FAILURES):
-                drained.wait_until_idle(deadline - time.monotonic())
-            drained.stop()
+        """Takes what the bus still has, if it does not take long, and lets go of the channels. It may be called again."""
+        drained = list(self._drained.values())
+        for one in drained:  # all at the same time
+            one.finish()
+        for one in drained:
+            one.stop()
 
     def forget(self, safe: dict[str, Position]) -> None:
         """Takes from the spools what no query can ask for again.

@@ -11,15 +11,20 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterable
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from ..host.durable import sync
 from ..spark.telling import Sentence
+
+_META = frozenset("{}[]*?\\")
+"""What makes a pattern of a path."""
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
@@ -76,9 +81,28 @@ class Storage:
     def __str__(self) -> str:
         return str(self.local or self._root.toString())
 
-    def uri(self, name: str) -> str:
-        """What Spark calls a file or directory. Globs in it have no meaning."""
-        return str(self._path(name).toUri().toString())
+    def url(self, name: str) -> str:
+        """What Spark calls a file or directory: nothing in it is escaped, since Spark would take escapes for the name's own."""
+        return str(self._path(name).toString())
+
+    def parquet(self, spark: SparkSession, schema: str | StructType, *names: str, is_partitioned: bool = False) -> DataFrame:
+        """The rows of directories of files.
+
+        Args:
+            spark: reads them.
+            schema: their columns; with `is_partitioned`, those too that directories below the archive's own are called after.
+            names: the directories, few.
+            is_partitioned: whether there are such columns.
+        """
+        # Spark's own word for paths that are no patterns. Escapes would not do: Hadoop has no patterns with a colon in them.
+        read = spark.read.option("__globPaths__", "false").schema(schema)
+        if is_partitioned:
+            read = read.option("basePath", str(self._root.toString()))
+        urls = [*map(self.url, names)]
+        if any(not _META.isdisjoint(url) for url in urls):
+            # Of several that look like patterns, it would read each as often as there are such.
+            return reduce(DataFrame.unionByName, map(read.parquet, urls))
+        return read.parquet(*urls)
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name)

@@ -141,8 +141,10 @@ class StreamArchive(Archive):
             return staging
         first, end, _ = self._lost
         schema = StructType([field for field in new.schema.fields if field.name in (*LINE, *SAME)])
+        for name, kind in (("channel", "string"), ("date", "date"), ("hour", "string")):
+            schema.add(name, kind)
         with self.lock:  # what is read is not compacted meanwhile
-            had = spark.read.schema(schema).parquet(*map(self.storage.uri, channels))
+            had = self.storage.parquet(spark, schema, *channels, is_partitioned=True)
             # A line that comes again may have an earlier time, and hardly a later one.
             oldest = min(place[1] for place in places).removeprefix("date=")
             had = had.where(F.col("date") >= F.date_sub(F.lit(oldest), 1))
@@ -155,10 +157,10 @@ class StreamArchive(Archive):
         return sifted
 
     def _rows(self, spark: SparkSession, staging: str) -> int:
-        return spark.read.schema("sequence LONG").parquet(self.storage.uri(staging)).count()
+        return self.storage.parquet(spark, "sequence LONG", staging).count()
 
     def _count(self, spark: SparkSession, staging: str) -> tuple[int, dict[str, Position]]:
-        staged = spark.read.schema("sequence LONG").parquet(self.storage.uri(staging))
+        staged = self.storage.parquet(spark, "sequence LONG", staging)
         ((count, first, last),) = staged.agg(F.count("*"), F.min("sequence"), F.max("sequence")).collect()
         at = self.state.positions.get(self._key)
         before = at.marks if at is not None and at.spool == self._created else ()

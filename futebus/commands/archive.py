@@ -16,7 +16,7 @@ import futebus
 from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, missing, open_standard, path
 from futebus.commands.servers import FILES, add_access
 from futebus.core.quantities import count, seconds, size
-from futebus.host.signals import ending_signals
+from futebus.host.signals import end_by, ending_signals
 
 if TYPE_CHECKING:
     from ..archive.order import Order
@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
         archiving = Archiving(order, terminal)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        archiving.stop()
+        archiving.stop(signal.Signals(number))
 
     for number in ending_signals():
         signal.signal(number, stop)
@@ -191,6 +191,8 @@ def main(arguments: list[str] | None = None) -> int:
             if given.debug:
                 raise
             return FAILED
+    if ending := archiving.cut_short_by:
+        end_by(ending)
     return OK
 
 

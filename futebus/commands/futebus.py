@@ -87,6 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
         to_stderr(None, logging.WARNING)
     else:
         logging.basicConfig(stream=sys.stderr, format="futebus: %(message)s", level=logging.WARNING)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who is ignored by who has started this could not be waited for
     try:
         options = parse(",".join(given.options), source)
         mountpoint = prepare(given.paths[-1])
@@ -176,7 +177,7 @@ def _await_child(child: int, ready: int, signals: set[signal.Signals]) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     if status < 0:
         return fail("futebus", f"the process that was to serve the bus was killed by {signal.Signals(-status).name}")
-    return status if status > 0 else FAILED
+    return status or fail("futebus", "the process that was to serve the bus was told to end before anybody could use it")
 
 
 if __name__ == "__main__":

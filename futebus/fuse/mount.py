@@ -21,7 +21,7 @@ from futebus.host.mounted import FUSE_TYPE, Mount, mounted_on
 from futebus.host.service import ServiceManager
 from futebus.host.signals import Endings
 
-from .mountpoint import LOOKS, BusLost, MountError, held, is_left, take_away, wait_unmounted
+from .mountpoint import LOOKS, Asking, BusLost, MountError, alone, held, is_left, take_away, wait_unmounted
 from .options import Options
 from .privilege import Unmounter, User, become, mounting_for
 
@@ -53,7 +53,9 @@ DESCRIPTORS = 24
 """How many a bus needs, however many clients it has: a dozen all the time, and some for a moment."""
 
 STACK_BYTES = 256 * 1024
-"""Of each thread. There are two, which do next to nothing; by default each would take 8 MB of what `ulimit -v` allows."""
+"""Of the log's thread, which does next to nothing; by default it would take 8 MB of what `ulimit -v` allows."""
+
+_TOO_EARLY = "it was unmounted before it could be used"
 
 LAST_LOOK = 0.5
 """Seconds that an unmount has to be complete once the connection to the kernel is gone. A mount that is there then is dead."""
@@ -82,6 +84,8 @@ class Mounted:
         self._failure: str | None = "libfuse and the kernel do not agree"
         self._is_open = False
         """Whether there is a session to close."""
+        self._left = ""
+        """Why the mount is there in the end, if it is."""
         self._is_lost = False
         """Whether the connection to the kernel was cut, and nobody has unmounted the bus."""
         self._bus = Bus(options.limits, bulk=options.bulk, now=time.time_ns())
@@ -115,23 +119,31 @@ class Mounted:
         self._endings = Endings()
         # While the bus is mounted and unmounted they wait: libfuse and what it runs know nothing of signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, self._endings.numbers)
+        has_failed = True
         try:
+            if self._options.has_unmounter:
+                self._start_unmounter()
             self._mount_it()
             # From now on clients wait for us, and nobody who reads stderr may keep us.
             _hooks.listen(_tell_of_libfuse)
-            if self._options.has_unmounter:
-                self._start_unmounter()
             if self._options.user:
                 self._give_up_root(self._options.user)
             with _unblocked(self._endings.numbers):
                 trio.run(self._run)
+            has_failed = False
         finally:
             self._unmount()
             self._endings.forget()
+            if has_failed and self._left:
+                log.error("%s", self._left)
         if self._is_lost:
+            if self._left:
+                log.error("%s", self._left)
             raise BusLost(
                 "the connection to the kernel was cut (umount -f, or it was aborted): the bus is gone, with all that waited in it"
             )
+        if self._left:
+            raise BusLost(self._left)
         if self._failure and self._endings.first is None:
             raise MountError(f"cannot mount on {self._mountpoint}: {self._failure}")
 
@@ -152,6 +164,7 @@ class Mounted:
         )
         user = self._options.user
         with ExitStack() as inside:
+            inside.enter_context(alone(self._mountpoint))
             # Others than root have fusermount3 mount it, which takes care of the path by itself.
             path = inside.enter_context(held(self._mountpoint)) if os.geteuid() == 0 else self._mountpoint
             words = inside.enter_context(_captured_stderr())
@@ -174,29 +187,33 @@ class Mounted:
                 "clients; libfuse 3.10 to 3.19 with pyfuse3 3.5 do"
             )
         if self._mount is None:
-            raise MountError(f"cannot mount on {self._mountpoint}: somebody has unmounted it at once")
+            raise MountError(f"cannot mount on {self._mountpoint}: {_TOO_EARLY}, or its directory was moved")
+        if self._unmounter:
+            self._unmounter.tell(self._mount)
 
     def _unmount(self) -> None:
         """Leaves nothing behind, whatever has happened before."""
         if not self._is_open:
+            if self._unmounter:
+                self._unmounter.unmount(is_there=False)
             return
         with ExitStack() as aside:
             with suppress(OSError):
                 aside.enter_context(_captured_stderr())  # libfuse complains when somebody else has unmounted it
-            # libfuse would unmount what is there by now, if somebody has unmounted ours.
-            aside.callback(pyfuse3.close, unmount=self._mount is not None)
-            _hooks.listen(None)
-            # Others than root leave it to libfuse; but a mount whose connection was cut it takes for none of its own.
             mount = self._mount
+            # libfuse would unmount whatever is there by now.
+            aside.callback(pyfuse3.close, unmount=False)
+            _hooks.listen(None)
             if self._unmounter:
-                self._unmounter.unmount(is_there=mount is not None and (_hooks.is_connected() or is_left(mount)))
-            elif mount and (os.geteuid() == 0 or not _hooks.is_connected()) and (wrong := take_away(mount, _hooks.is_connected)):
-                log.error("the mount is left: %s", wrong)
+                is_there = mount is not None and (_hooks.is_connected() or is_left(mount))
+                if self._unmounter.unmount(is_there=is_there) or not is_there:
+                    mount = None
+            if mount and (wrong := take_away(mount, _hooks.is_connected)):
+                self._left = f"the mount is left: {wrong}"
 
     def _start_unmounter(self) -> None:
-        assert self._mount
         try:
-            self._unmounter = Unmounter(self._mount)
+            self._unmounter = Unmounter(self._mountpoint)
         except OSError as error:
             raise MountError(f"cannot start the process that unmounts the bus: {error.strerror}") from None
 
@@ -225,35 +242,47 @@ class Mounted:
             tasks.start_soon(self._announce)
             # No handler ever waits, so one task serves all requests.
             await pyfuse3.main(min_tasks=1, max_tasks=1)
-            if self._failure is None and not self._bus.is_shutting_down:
+            if not self._bus.is_shutting_down and not _hooks.is_connected():
                 await self._look_why()
             tasks.cancel_scope.cancel()
 
     async def _look_why(self) -> None:
         """The kernel has cut the connection: because the bus was unmounted, or not."""
-        assert self._mount
+        mount = self._mount
+        assert mount
         with trio.move_on_after(LAST_LOOK) as looking:
-            await wait_unmounted(self._mount.device)
-        if looking.cancelled_caught:  # or another mount has its numbers
-            self._is_lost = is_left(self._mount)
-        if not self._is_lost:
-            self._mount = None
+            await wait_unmounted(mount.device)
+        if not looking.cancelled_caught:
+            self._has_been_unmounted()
+        elif self._failure is None:  # or another mount has its numbers
+            self._is_lost = is_left(mount)
+            if not self._is_lost:
+                self._mount = None
 
     async def _announce(self) -> None:
         """Says that the bus is there once it has answered a request, and then how it goes."""
-        try:
-            await trio.to_thread.run_sync(os.statvfs, self._mountpoint, abandon_on_cancel=True)
-        except PermissionError as error:  # of a directory above
-            self._failure = f"who serves the bus cannot reach it: {error.strerror}"
-            pyfuse3.terminate()
+        number = await self._answer()
+        if self._bus.is_shutting_down or not _hooks.is_connected():
             return
-        except OSError as error:
-            log.debug("the first request: %s", error)
+        if number:  # what is wrong is the way to it
+            self._failure = f"who serves the bus cannot reach it: {os.strerror(number)}"
+            pyfuse3.terminate()
             return
         self._failure = None
         self._on_ready()
         if self._manager:
             await self._report()
+
+    async def _answer(self) -> int:
+        """What the bus answers, as `Asking.answer` has it."""
+        try:
+            asking = Asking(self._mountpoint)
+        except OSError as error:  # too many processes; requests wait until they are served
+            log.debug("nobody can ask whether the bus answers: %s", error)
+            return 0
+        with asking:
+            await trio.lowlevel.wait_readable(asking.pidfd)
+            return asking.answer()
 
     async def _report(self) -> None:
         """Tells the service manager that all is well, and how much there is to do."""
@@ -290,11 +319,14 @@ class Mounted:
     async def _watch_mount(self) -> None:
         assert self._mount
         await wait_unmounted(self._mount.device)
-        self._mount = None
-        if self._failure:
-            self._failure = "it was unmounted before it could be used"
+        self._has_been_unmounted()
         log.info("unmounted, shutting down")
         await self._shut_down()
+
+    def _has_been_unmounted(self) -> None:
+        self._mount = None
+        if self._failure:
+            self._failure = _TOO_EARLY
 
     async def _shut_down(self) -> None:
         """Ends what waits, gives readers time to take what is theirs, then ends the loop."""

@@ -10,16 +10,21 @@ is still there, or if it is as dead as ours.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import logging
 import os
 import select
+import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn, Self
 
 import trio
 
+from futebus.core.text import printable
 from futebus.host.mounted import DEAD, FUSE_TYPE, TABLE, Mount, mount_id, mounted_on, mounts
 
 log = logging.getLogger(__name__)
@@ -31,7 +36,13 @@ LOOKS = 10
 """How often a mount is looked for: whoever owns a directory above it can move it."""
 
 _PATIENCE = 5.0
-"""Seconds for a mounted file system to answer before it counts as hung."""
+"""Seconds for a mounted file system to answer before it counts as hung; and for another futebus to mount its bus."""
+
+_PAUSE = 0.01
+"""Seconds between two tries of something that others keep from being done for a moment."""
+
+_PROGRAMS = "/usr/bin:/bin:/usr/local/bin"
+"""Where fusermount3 is, if not in the PATH."""
 
 
 class MountError(Exception):
@@ -81,33 +92,81 @@ def _clear(path: str, mount: Mount) -> None:
         return
     if mount.type != FUSE_TYPE:
         raise MountError(f"{path}: a dead {mount.type} is mounted here; unmount it first (fusermount3 -u)")
-    log.warning("%s: taking over the mount of a futebus that is dead", path)
     if error := take_away(mount):
         raise MountError(f"{path}: a dead futebus is mounted here, and: {error}")
+    if _found(mount) is None:  # or another that begins now was quicker, and has its numbers
+        log.warning("%s: taking over the mount of a futebus that is dead", printable(path))
 
 
 def take_away(mount: Mount, is_connected: Callable[[], bool] = lambda: False) -> str:
-    """Unmounts exactly this mount, whoever uses it, as root or as the user who mounted it. Returns what is wrong.
+    """Unmounts exactly this mount, whoever uses it, as root or as the user who mounted it, and no other in its place.
 
-    Others than root have fusermount3 do it, by the path: it looks whose the mount is that it finds.
+    Its path may lead elsewhere by now: whoever owns a directory of it can move it. So what it leads to is looked at first. Root
+    unmounts that. Others have fusermount3 do it, which takes what the path leads to when it gets there.
 
     Args:
         mount: it.
-        is_connected: tells whether its connection to the kernel is still there. Else it is dead, if it is there.
+        is_connected: tells whether its connection to the kernel is still there. Else it is dead, if it is there. It is asked
+            when the numbers of the mount cannot become another's any more.
+
+    Returns:
+        What is wrong. Nothing is, if what has its numbers has a daemon that is not ours: it is left alone.
     """
-    if os.geteuid() == 0:
-        for _ in range(LOOKS):
-            here = _found(mount)
-            if here is None or unmount(here, is_connected):  # by the path that it has now
+    wrong = ""
+    for _ in range(LOOKS):
+        here = _found(mount)  # by the path that it has now
+        if here is None:
+            return ""
+        with _opened(here) as directory:
+            if directory is None:
+                wrong = "it cannot be reached by its path"
+            elif not _is_ours(directory, here, is_connected) or not (wrong := _detach(directory, here.path)):
                 return ""
-        return "it cannot be reached by its path"
-    if not is_connected() and not is_left(mount):
+        time.sleep(_PAUSE)
+    return wrong
+
+
+def take_dead(path: str) -> str:
+    """Unmounts a bus that nobody serves. It may be about to be mounted: fusermount3 goes on when who has asked it was killed.
+
+    Args:
+        path: where that is, as `prepare` has it.
+
+    Returns:
+        What is wrong. Nothing is, if there is none.
+    """
+    for _ in range(LOOKS):
+        mount = mounted_on(path)
+        if mount and mount.type == FUSE_TYPE:
+            with contextlib.suppress(MountError):  # it hangs
+                if _asked(path, mount) in DEAD:
+                    return take_away(mount)
+            return ""
+        time.sleep(_PAUSE)
+    return ""
+
+
+def _is_ours(directory: int, mount: Mount, is_connected: Callable[[], bool]) -> bool:
+    """Whether a mount that has our numbers is ours, or dead. `directory` is its own."""
+    with contextlib.suppress(MountError):  # it hangs
+        return is_connected() or _asked(directory, mount) != 0
+    return False
+
+
+def _detach(directory: int, path: str) -> str:
+    """Unmounts what a descriptor and a path lead to, whoever uses it. Returns what is wrong."""
+    if os.geteuid() == 0:
+        if _libc.umount2(f"/proc/self/fd/{directory}".encode(), _MNT_DETACH):
+            return os.strerror(ctypes.get_errno())
         return ""
+    # A service has a PATH of its own choice, and a line of fstab none. libfuse, which has mounted it, needs none.
+    program = shutil.which("fusermount3", path=f"{os.environ.get('PATH', '')}:{_PROGRAMS}") or "fusermount3"
     try:
-        ran = subprocess.run(["fusermount3", "-u", "-z", mount.path], check=False, capture_output=True, text=True)
+        ran = subprocess.run([program, "-u", "-z", path], check=False, capture_output=True)
     except OSError as error:
         return f"fusermount3: {error.strerror}"
-    return ran.stderr.strip() if ran.returncode else ""
+    words = os.fsdecode(ran.stderr).strip()
+    return (words or f"fusermount3 has failed ({ran.returncode})") if ran.returncode else ""
 
 
 def is_left(mount: Mount) -> bool:
@@ -115,48 +174,64 @@ def is_left(mount: Mount) -> bool:
     here = _found(mount)
     if here is None:
         return False
-    try:
-        directory = os.open(here.path, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
-    except OSError:
-        return True  # out of reach, and whose it is cannot be told
-    try:
-        return mount_id(directory) != mount.id or _asked(directory, here) != 0
-    except MountError:
-        return False  # its daemon hangs
-    finally:
-        os.close(directory)
+    with _opened(here) as directory:
+        try:
+            return directory is None or _asked(directory, here) != 0  # out of reach, whose it is cannot be told
+        except MountError:
+            return False  # its daemon hangs
 
 
 def _found(mount: Mount) -> Mount | None:
-    return next((each for each in mounts() if (each.id, each.device) == (mount.id, mount.device)), None)
+    """What has a mount's numbers, and could be it: its path may be another by now."""
+    return next((each for each in mounts() if each._replace(path=mount.path) == mount), None)
 
 
-def unmount(mount: Mount, is_connected: Callable[[], bool]) -> bool:
-    """Unmounts exactly this mount, whoever uses it, and no other that has come into its place.
-
-    The path may lead elsewhere by now: whoever owns a directory of it can move it. So what it leads to is looked at first, and
-    then that is unmounted and not the path.
-
-    Args:
-        mount: it.
-        is_connected: as for `take_away`. It is asked when its numbers cannot become another's any more.
-
-    Returns:
-        Whether what has its number was found. It is left alone if it has a daemon that is not ours.
-    """
+@contextlib.contextmanager
+def _opened(mount: Mount) -> Iterator[int | None]:
+    """A descriptor of what a mount's path leads to, if that is a mount of its number. While it is open, no other gets that."""
     try:
         directory = os.open(mount.path, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY)
     except OSError:
-        return False
+        yield None
+        return
     try:
-        if mount_id(directory) != mount.id:
-            return False
-        with contextlib.suppress(MountError):  # it hangs
-            if is_connected() or _asked(directory, mount) != 0:
-                return bool(_libc.umount2(f"/proc/self/fd/{directory}".encode(), _MNT_DETACH) == 0)
-        return True
+        yield directory if mount_id(directory) == mount.id else None
     finally:
         os.close(directory)
+
+
+@contextlib.contextmanager
+def alone(path: str) -> Iterator[None]:
+    """Inside, no other futebus mounts a bus on a directory: of two that begin at the same time, one finds that of the other.
+
+    Args:
+        path: as for `held`.
+
+    Raises:
+        MountError: a bus is mounted there already.
+    """
+    with held(path) as name:
+        lock = None
+        # What may be another's bus by now is not asked anything.
+        if mount_id(int(Path(name).name)) not in {mount.id for mount in mounts() if mount.type == FUSE_TYPE}:
+            with contextlib.suppress(OSError):  # others than its owner may not be able to read it; they cannot mount there either
+                lock = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            end = time.monotonic() + _PATIENCE
+            while lock is not None and time.monotonic() < end:  # whoever can read it can keep it locked
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(_PAUSE)
+                except OSError:  # this file system has no locks
+                    break
+            if (mount := mounted_on(path)) and mount.type == FUSE_TYPE:
+                raise MountError(f"{path}: a bus is mounted here already")
+            yield
+        finally:
+            if lock is not None:
+                os.close(lock)
 
 
 @contextlib.contextmanager
@@ -183,47 +258,90 @@ def held(path: str) -> Iterator[str]:
 
 
 def _asked(directory: str | int, mount: Mount) -> int:
-    """What a mounted file system answers: 0, or an error number, one of `DEAD` if its daemon is gone; or why nobody can ask.
-
-    A child process asks, since the question never comes back from a daemon that is alive and hangs, and since only who mounted
-    a file system gets an answer, root not excepted.
-
-    Args:
-        directory: its path, or a descriptor of it.
-        mount: it.
+    """What a mounted file system answers: see `Asking`.
 
     Raises:
         MountError: it does not answer.
     """
     try:
-        child = os.fork()
+        asking = Asking(directory, mount.owner if os.geteuid() == 0 else None)
     except OSError as error:
         return error.errno or errno.EAGAIN
-    if not child:
-        try:
-            if os.geteuid() == 0 and mount.owner:
-                os.setresgid(*[mount.owner[1]] * 3)
-                os.setresuid(*[mount.owner[0]] * 3)
-            os.statvfs(directory)  # never answered from a cache, as stat(2) is
-            os._exit(0)
-        except OSError as error:
-            os._exit(error.errno or errno.EIO)
-        finally:
-            os._exit(errno.EIO)
-    try:
-        pidfd = os.pidfd_open(child)
-    except OSError as error:
-        os.kill(child, signal.SIGKILL)
-        return error.errno or errno.EMFILE
-    try:
+    with asking:
         poller = select.poll()
-        poller.register(pidfd, select.POLLIN)
+        poller.register(asking.pidfd, select.POLLIN)
         if not poller.poll(_PATIENCE * 1000):
-            os.kill(child, signal.SIGKILL)
             raise MountError(f"{mount.path}: what is mounted here does not answer; end its daemon, or unmount it (umount -l)")
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return asking.answer()
+
+
+class Asking:
+    """A process that asks a mounted file system something, which every other answers at once, or with an error.
+
+    The question never comes back from a daemon that is alive and hangs. And it cannot be taken back: who is killed while it is on
+    its way stays, with all that it has open, until it is answered. So the process has nothing open, above all no connection of a
+    daemon to the kernel: the daemon's own question would keep that there for ever.
+
+    Args:
+        directory: the path of the file system, or a descriptor of it.
+        owner: the user and the group to ask as: only who mounted a file system gets an answer for sure, root not excepted.
+
+    Raises:
+        OSError: there can be no such process.
+    """
+
+    def __init__(self, directory: str | int, owner: tuple[int, int] | None = None) -> None:
+        self._process = os.fork()
+        if not self._process:
+            _ask(directory, owner)
+        try:
+            self.pidfd = os.pidfd_open(self._process)
+            """Readable when it has been answered."""
+        except BaseException:
+            os.kill(self._process, signal.SIGKILL)
+            raise
+
+    def answer(self) -> int:
+        """0, or an error number: one of `DEAD` if the daemon is gone. Waits for it."""
+        status = os.waitstatus_to_exitcode(os.waitpid(self._process, 0)[1])
+        self._process = 0
+        return status if status >= 0 else errno.EIO
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process:
+            os.kill(self._process, signal.SIGKILL)
+        os.close(self.pidfd)
+
+
+def _ask(directory: str | int, owner: tuple[int, int] | None) -> NoReturn:
+    number = errno.EIO
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))  # what they do is for the process that this one was
+        if isinstance(directory, int):
+            [directory] = kept(directory)
+        else:
+            kept()
+        if owner:
+            os.setresgid(*[owner[1]] * 3)
+            os.setresuid(*[owner[0]] * 3)
+        os.statvfs(directory)  # never answered from a cache, as stat(2) is
+        number = 0
+    except OSError as error:
+        number = error.errno or errno.EIO
     finally:
-        os.close(pidfd)
+        os._exit(number)
+
+
+def kept(*descriptors: int) -> list[int]:
+    """Closes all but the standard ones and these, which get the numbers from 3 on."""
+    above = [fcntl.fcntl(each, fcntl.F_DUPFD, 3 + len(descriptors)) for each in descriptors]
+    for number, each in enumerate(above, 3):
+        os.dup2(each, number)
+    os.closerange(3 + len(descriptors), os.sysconf("SC_OPEN_MAX"))
+    return [*range(3, 3 + len(descriptors))]
 
 
 async def wait_unmounted(device: str) -> None:

@@ -62,8 +62,8 @@ class Options:
     user: User | None = None
     """Who serves the bus, if root mounts it for somebody else."""
     has_unmounter: bool = False
-    """Whether a process of root's waits for the daemon's end to unmount the bus. For others than root, `auto_unmount` has to be
-    fusermount3's, which looks at the mount while the daemon dies, and now and then too soon."""
+    """Whether a process waits for the daemon's end to unmount the bus. fusermount3 has one for `auto_unmount` too, which looks at
+    the mount while the daemon dies, and mostly too soon."""
 
     def for_libfuse(self) -> set[str]:
         """The options that libfuse gets."""
@@ -121,7 +121,7 @@ def parse(text: str, source: str | None = None) -> Options:
     if user:
         own.setdefault("uid", user.uid)
         own.setdefault("gid", user.gid)
-    is_automatic = os.geteuid() == 0 and passed.pop("auto_unmount", None) is not None
+    is_automatic = passed.pop("auto_unmount", None) is not None
     return Options(
         limits=checked,
         fuse=frozenset(passed.values()),

@@ -6,26 +6,30 @@ nothing else waits for the daemon's end to unmount it.
 
 import contextlib
 import ctypes
+import json
 import os
 import pwd
+import select
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from futebus.core.quantities import MOST_ID, natural
 from futebus.host.mounted import Mount
 
-from .mountpoint import take_away
+from .mountpoint import kept, take_away, take_dead
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 # linux/prctl.h, linux/capability.h
-_PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 24, 38
+_PR_SET_DUMPABLE, _PR_SET_NAME, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 15, 24, 38
 _CAPABILITY_VERSION_3 = 0x20080522
-_CAP_DAC_READ_SEARCH, _CAP_SYS_ADMIN = 2, 21
+_CAP_DAC_READ_SEARCH, _CAP_KILL, _CAP_SETGID, _CAP_SETUID, _CAP_SYS_ADMIN = 2, 5, 6, 7, 21
 
 _ALL_SIGNALS = set(signal.Signals)
+
+_CONNECTED, _GONE = b"+", b"-"
+"""What the unmounter is told: the bus is there, and so is its daemon; or it has been unmounted."""
 
 
 @dataclass(frozen=True)
@@ -87,39 +91,49 @@ def become(user: User) -> None:
 
 
 class Unmounter:
-    """The process that stays root. It unmounts the bus when it is told to, or when its daemon is gone in whatever way.
+    """The process that stays who mounts the bus. It unmounts it when it is told to, or when its daemon is gone in whatever way.
+
+    It is there before the bus, or a daemon that is killed in between would leave it.
 
     Args:
-        mount: the bus.
+        path: where the bus is to be mounted.
+
+    Raises:
+        OSError: there can be no such process.
     """
 
-    def __init__(self, mount: Mount) -> None:
+    def __init__(self, path: str) -> None:
         until_end, self._end = os.pipe()
+        daemon = os.pidfd_open(os.getpid())
         self._process = os.fork()
         if self._process:
             os.close(until_end)
+            os.close(daemon)
             return
         status = 1
         try:
-            _wait_and_unmount(until_end, mount)
-            status = 0
+            status = 1 if _wait_and_unmount(until_end, daemon, path) else 0
         finally:
             os._exit(status)
 
-    def unmount(self, *, is_there: bool) -> None:
-        """Has the bus unmounted, whoever uses it, and returns when it is.
+    def tell(self, mount: Mount) -> None:
+        """Tells it what has been mounted."""
+        os.write(self._end, json.dumps(mount).encode())
+
+    def unmount(self, *, is_there: bool) -> bool:
+        """Has the bus unmounted, whoever uses it. Returns whether it is.
 
         Args:
             is_there: whether it is still mounted. If not, another may have its numbers, and its place, by now.
         """
-        if not is_there:
-            with contextlib.suppress(OSError):
-                os.write(self._end, b"-")
+        with contextlib.suppress(OSError):
+            os.write(self._end, b"\n" + (_CONNECTED if is_there else _GONE))
         os.close(self._end)
-        os.waitpid(self._process, 0)
+        return os.waitpid(self._process, 0)[1] == 0
 
 
-def _wait_and_unmount(until_end: int, mount: Mount) -> None:
+def _wait_and_unmount(until_end: int, daemon: int, path: str) -> str:
+    """Returns what is wrong in the end."""
     # What ends services and terminals must not end this before the daemon has ended.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
     os.setsid()
@@ -128,19 +142,38 @@ def _wait_and_unmount(until_end: int, mount: Mount) -> None:
     for standard in range(3):
         os.dup2(null, standard)
     # Everything else, the connection to the kernel above all: while somebody has it, a dead daemon's clients wait.
-    os.dup2(until_end, 3)
-    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-    Path("/proc/self/comm").write_text("futebus-umount")
-    _keep_capabilities(_CAP_SYS_ADMIN, _CAP_DAC_READ_SEARCH)
-    if not os.read(3, 1):
-        take_away(mount, lambda: True)
+    until_end, daemon = kept(until_end, daemon)
+    _call(_libc.prctl(_PR_SET_NAME, b"futebus-umount", 0, 0, 0))
+    if os.geteuid() == 0:
+        # To unmount, to reach the directory, and to ask for the user, since who else asks a mount of his is told nothing; and to
+        # end who asks if there is no answer.
+        _keep_capabilities(_CAP_SYS_ADMIN, _CAP_DAC_READ_SEARCH, _CAP_SETGID, _CAP_SETUID, _CAP_KILL)
+    row, told = _heard(until_end)
+    if told == _GONE:
+        return ""
+    if not told:  # The daemon was killed. Its connection is cut when all of it has ended, and what answers then is another bus.
+        select.select([daemon], [], [])
+    return take_away(row, lambda: told == _CONNECTED) if row else take_dead(path)
+
+
+def _heard(until_end: int) -> tuple[Mount | None, bytes]:
+    """What the daemon has told before its end: what has been mounted, if it is known, and the word for how that is."""
+    words = b"".join(iter(lambda: os.read(until_end, 65_536), b""))
+    row, _, told = words.partition(b"\n")
+    try:
+        number, device, path, kind, owner = json.loads(row)
+    except ValueError:  # it was killed before it could say so
+        return None, told
+    return Mount(number, device, path, kind, owner and tuple(owner)), told
 
 
 def _keep_capabilities(*numbers: int) -> None:
-    """Gives up all capabilities of this process but these, and hands none on to programs that it runs."""
+    """Gives up all capabilities of this process but these, as far as it has them, and hands none on to programs that it runs."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    bits = sum(1 << number for number in numbers)
     # Twice the effective, the permitted and the inheritable ones: the first 32, then the others.
+    sets = (ctypes.c_uint32 * 6)()
+    _call(_libc.capget(header, sets))
+    bits = sum(1 << number for number in numbers) & sets[1]
     sets = (ctypes.c_uint32 * 6)(bits, bits, 0, 0, 0, 0)
     _call(_libc.capset(header, sets))
 

@@ -52,7 +52,7 @@ def _parsed(text: bytes) -> tuple[Mount, ...]:
     """The mounts of a table. Who looks again and again has the same one again and again, and it may be long."""
     found = []
     # At newlines alone: a path may have other characters that splitlines() takes for an end of line.
-    for line in text.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n"):
+    for line in os.fsdecode(text).removesuffix("\n").split("\n"):
         left, _, right = line.partition(" - ")
         fields = left.split(" ")
         kind, _, details = right.partition(" ")

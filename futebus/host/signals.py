@@ -9,6 +9,7 @@ import os
 import queue
 import select
 import signal
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Generic, TypeVar
@@ -57,6 +58,14 @@ def ending_signals() -> set[signal.Signals]:
     """
     interrupts = (signal.SIGHUP, signal.SIGINT)
     return {signal.SIGTERM, *(number for number in interrupts if signal.getsignal(number) != signal.SIG_IGN)}
+
+
+def end_by(number: signal.Signals) -> None:
+    """Ends this process at once, as the signal would: who waits for it, a shell above all, sees that it was cut short."""
+    if threading.current_thread() is threading.main_thread():  # others may not
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(128 + number)
 
 
 class Inbox(Generic[T]):

@@ -165,6 +165,9 @@ class Stream:
             NoStream: there is no such stream.
             Denied, Away: the server does not let us, or does not answer.
         """
+        # A server that is just making the stream dies of the question (2.9.10, in jsMsgGetRequest). It has no messages then.
+        if not self._last and not (await self.state()).last:
+            return None
         with self.sorted():
             try:
                 return message_of(await self.jetstream.get_last_msg(self.name, subject))

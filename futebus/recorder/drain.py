@@ -14,12 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..client.channel import RETRY_SECONDS
-from ..client.inquire import inquire
+from ..client.inquire import Inquiry, inquire
 from ..core.kinds import has_master
+from ..core.text import counted
 from ..spool import SpoolWriter
 from ..spool.files import FULL
 from ..spool.layout import READ_BYTES
 from .channel import SAID_SECONDS, Say, check_channel, join
+from .ending import asked, left_of, take_name
 
 LOOK_SECONDS = 1.0
 """How often the bus is asked, while lines come, how many it has dropped."""
@@ -83,6 +85,10 @@ class Drain:
         self._given = descriptor
         self._tell_end = say if tells_end else lambda words: None
         self._is_stopping = False
+        self._deadline: float | None = None
+        """Until when what waits is taken, once it is to end."""
+        self._before: Inquiry | None = None
+        """What the bus told of the channel when that began."""
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._waking = threading.Lock()
         """Held by who writes to the pipe or closes it: its number is another file's afterwards."""
@@ -96,6 +102,17 @@ class Drain:
     def stop(self) -> None:
         """Makes `run` return soon. May be called from a signal handler or another thread, and after `close`."""
         self._is_stopping = True
+        self._awaken()
+
+    def finish(self, seconds: float) -> None:
+        """Makes `run` return when what waits in the channel now is taken, or after so many seconds. Otherwise as `stop`.
+
+        Nobody else can open a channel that it masters from then on. `on_lines` is not called any more.
+        """
+        self._deadline = time.monotonic() + seconds
+        self._awaken()
+
+    def _awaken(self) -> None:
         if self._waking.acquire(blocking=False):  # or else somebody does it, or nobody is there to be woken
             try:
                 if not self._is_closed:
@@ -129,7 +146,7 @@ class Drain:
             self._dropped = self._noted
             return self._drain(self._given, only_until_idle)
         left: float | None = None
-        while not self._is_stopping:
+        while not self._is_ending:
             descriptor = join(self.channel, self._is_master, self._mode, say=self._say, wait=self._wait, left=left)
             if descriptor is None:
                 break
@@ -145,12 +162,16 @@ class Drain:
             left = time.monotonic()
         return True
 
+    @property
+    def _is_ending(self) -> bool:
+        return self._is_stopping or self._deadline is not None
+
     def _wait(self, seconds: float) -> bool:
-        """Waits for so long, or until it is to stop. Returns whether to go on."""
+        """Waits for so long, or until it is to end. Returns whether to go on."""
         poller = select.poll()  # select(2) knows no descriptor above 1023
         poller.register(self._wake, select.POLLIN)
         poller.poll(seconds * 1000)
-        return not self._is_stopping
+        return not self._is_ending
 
     def _drain(self, descriptor: int, only_until_idle: bool) -> bool:
         """Takes what comes. Returns whether it is to end: False if the channel has ended."""
@@ -166,13 +187,15 @@ class Drain:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
-        while not self._is_stopping:
+        while not self._is_stopping and not self._has_finished(descriptor):
             try:
                 self.spool.prepare()
             except OSError as error:
                 if error.errno not in FULL:
                     raise
                 self._wait_for_room(error)
+                if self._is_ending:
+                    break
                 continue
             try:
                 size = self._read(descriptor)
@@ -180,6 +203,8 @@ class Drain:
                     break
             except BlockingIOError:
                 self.is_idle = True
+                if self._is_ending:  # since before the read, or not: then there may be lines by now
+                    continue
                 again = self._on_lines()
                 if only_until_idle:
                     return True
@@ -199,11 +224,30 @@ class Drain:
             if not size:
                 self._tell_end(f"{self.channel}: the channel has ended")
                 return False
-            self._on_lines()
+            if not self._is_ending:
+                self._on_lines()
             self._must_look = not self._is_master
             if time.monotonic() - self._looked > LOOK_SECONDS:
                 self._look(descriptor)
+        self._tell_left(descriptor)
         return True
+
+    def _has_finished(self, descriptor: int) -> bool:
+        """Whether it is to end, and has taken what waited when that began, or is late."""
+        if self._deadline is None:
+            return False
+        if self._before is None:
+            if self._is_master:
+                take_name(self.channel, descriptor)
+            self._before = asked(descriptor)
+        now = asked(descriptor)
+        return self._before is None or now is None or not left_of(self._before, now) or time.monotonic() > self._deadline
+
+    def _tell_left(self, descriptor: int) -> None:
+        """Says what is left of what waited when the end began: with the channel, it is given up."""
+        if self._before and (now := asked(descriptor)) and (left := left_of(self._before, now)):
+            lost = f"{counted(left, 'line')} of it {'is' if left == 1 else 'are'} lost"
+            self._say(f"{self.channel}: ended before everything that was queued was taken; {lost}")
 
     def _read(self, descriptor: int) -> int | None:
         """One read of the channel into the spool. As long as the bus is there and cannot answer, it is asked again.
@@ -224,11 +268,13 @@ class Drain:
                     if over:
                         self._say(over)
                     raise
+                self.spool.check()
                 if not over:
                     over = f"{self.channel}: it can be read again"
                     self._say(f"{self.channel}: it cannot be read ({error.strerror}); what waits there is not lost; trying again")
                 self._most = max(self._most // 8, READ_LEAST)
-                self._wait(pause)
+                if not self._wait(pause):
+                    break
                 pause = min(pause * 1.5, longest)
                 continue
             if over:

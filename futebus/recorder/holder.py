@@ -201,13 +201,14 @@ class Holder:
         """Closes a channel in the end, and says what is left there: if nobody keeps it, what was accepted is gone.
 
         Returns:
-            Whether lines are lost that had waited when the end began. What came later is their writers' affair.
+            Whether lines are lost, or may be, that had waited when the end began. What came later is their writers' affair.
         """
         if self._held is None:
             return False
         descriptor, channel = self._held.descriptor, self._recording.channel
         before, now = self._before, apart(lambda wait: asked(descriptor), seconds=END_SECONDS / 2)
         left = left_of(before, now) if before and now else 0
+        is_unknown = self._is_late and not (before and now)
         words = f"{channel}: ended before everything that was queued was taken"
         if self._is_kept:
             if left or self._is_late:
@@ -215,13 +216,17 @@ class Holder:
             return False
         if left:
             self._complain(f"{words}; {counted(left, 'line')} of it {'is' if left == 1 else 'are'} lost")
+        elif is_unknown:
+            self._complain(f"{words}; how much of it is lost, the bus does not say")
         elif self._is_late:
             self._say(words)
         if self._recording.is_master:
-            if now and now.queued > left:
-                self._say(f"{channel}: {counted(now.queued - left, 'line')} came while it ended and will not be in the spool")
+            if before and now and now.queued > left:
+                self._say(
+                    f"{channel}: at least {counted(now.queued - left, 'line')} came while it ended and will not be in the spool"
+                )
             self._close()
-        return left > 0
+        return left > 0 or is_unknown
 
     @property
     def _is_kept(self) -> bool:

@@ -1,5 +1,7 @@
 """What is done with lines that are in a spool: they get onto the disk in time, and old ones go, if no stream waits for them.
 
+That there still is a spool is looked at each time, too: files that were removed take lines as before, and nobody would have them.
+
 The one rule: who takes lines from the channel never waits for the disk. A thread does this.
 """
 
@@ -21,12 +23,13 @@ class Upkeep:
 
     Args:
         spool: which one.
+        lock: the right to write it.
         recording: how.
         say: is told what went wrong.
     """
 
-    def __init__(self, spool: SpoolWriter, recording: Recording, say: Say) -> None:
-        self._spool, self._recording, self._say = spool, recording, say
+    def __init__(self, spool: SpoolWriter, lock: SpoolLock, recording: Recording, say: Say) -> None:
+        self._spool, self._lock, self._recording, self._say = spool, lock, recording, say
         # What the drain before has taken may not be on the disk yet: it is as new.
         self._end = self._first = -1
         self._looked = 0.0
@@ -48,10 +51,10 @@ class Upkeep:
             raise self._failure
         if self._spool.end != self._end:
             self._end = self._spool.end
-            if self._recording.sync == 0:
-                self._sync()
-            elif self._recording.sync:
+            if self._recording.sync:
                 self._has_lines.set()
+            else:
+                self._sync()
         # With a stream, lines that were to go may go later, without anything new: when it has them.
         is_timed = self._recording.keep_age is not None or (
             self._recording.keep_bytes is not None and self._recording.to is not None
@@ -111,19 +114,26 @@ class Upkeep:
                 self._sync()
 
     def _sync(self) -> None:
+        """Has everything on the disk, if that was asked for, and sees that the spool is there."""
         try:
-            self._spool.sync()
+            if self._recording.sync is not None:
+                self._spool.sync()
         except (OSError, SpoolError) as error:
             self._say(f"{self._spool.path}: what was taken may not be on the disk: {_reason(error)}")
+        self._lock.check()
+        self._spool.check()
 
     def stop(self) -> None:
-        """Has everything on the disk, unless that was not asked for."""
+        """Has everything on the disk, unless that was not asked for.
+
+        Raises:
+            NotASpool: the spool is not there any more.
+        """
         self._is_stopping.set()
         self._is_urgent.set()
         self._has_lines.set()
         self._thread.join()
-        if self._recording.sync is not None:
-            self._sync()
+        self._sync()
 
 
 def make_room(recording: Recording, lock: SpoolLock) -> None:

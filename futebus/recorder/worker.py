@@ -156,7 +156,7 @@ class Worker:
         )
         if spool is None:
             return DONE
-        upkeep = Upkeep(spool, self._recording, self._say)
+        upkeep = Upkeep(spool, self._lock, self._recording, self._say)
         try:
             self._drain = self._new_drain(spool, upkeep)
             if self._told.is_set():
@@ -167,8 +167,10 @@ class Worker:
                 self._finish(spool, upkeep)
             return DONE
         finally:
-            upkeep.stop()
-            spool.close()
+            try:
+                upkeep.stop()
+            finally:
+                spool.close()
 
     def _wait(self, seconds: float) -> bool:
         """Waits for room for so long, or until it is to end. Returns whether to go on: there may be room in the end."""

@@ -13,7 +13,7 @@ from typing import Self
 
 from ..core.lines import nul
 from .files import Directory, close_all
-from .layout import MARK, MARKS, Mark, Segment, count_lines
+from .layout import MARK, MARKS, Mark, NotASpool, Segment, count_lines
 from .repair import HOLE_BYTES, clear, clear_behind_hole, used, with_lines
 from .room import LEAST_MARKS, Room, reserve, rooms, take_room
 from .warming import AHEAD_BYTES, Warmer
@@ -340,6 +340,18 @@ class LastSegment:
                 os.close(lines)
                 raise
         return lines, index
+
+    def check(self, spool: Path) -> None:
+        """Checks that its files, if they are open, have names, and all that was written to them. Nothing here takes that away.
+
+        Raises:
+            NotASpool: it is not so. Whoever reads the spool would find nothing.
+        """
+        if self._lines < 0:
+            return
+        lines, index = os.fstat(self._lines), os.fstat(self._index)
+        if not lines.st_nlink or not index.st_nlink or lines.st_size < self.at:
+            raise NotASpool(f"{spool} has lost its newest file while that was written")
 
     def close(self, size: int | None) -> None:
         """Closes the files. It may be called again.

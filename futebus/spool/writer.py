@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from . import older
@@ -131,14 +130,9 @@ class SpoolWriter:
         self._knows_plain = self._lock.identity.format >= FORMAT
 
     def _resume(self, segment: Segment, is_continued: bool) -> None:
-        may_have_holes = boot() == UNKNOWN or self._lock.identity.boot != boot()
+        is_new = boot() == UNKNOWN or self._lock.identity.boot != boot()
         self._last = last = LastSegment.resume(
-            self._directory,
-            self._warmer,
-            segment,
-            self._next_segment_bytes,
-            is_continued=is_continued,
-            may_have_holes=may_have_holes,
+            self._directory, self._warmer, segment, self._next_segment_bytes, is_continued=is_continued, may_have_holes=is_new
         )
         self.recovered = last.recovered
         self.torn = last.torn or self.torn
@@ -329,6 +323,12 @@ class SpoolWriter:
         finally:
             close_all(lines, index)
 
+    def check(self) -> None:
+        """Checks that what is written can be found, as `LastSegment.check` does. Another thread may call it."""
+        with self._swap:
+            if self._last is not None:
+                self._last.check(self.path)
+
     # ------------------------------------------------------------------------------------------ what goes
 
     def retain(self, *, offset: int | None = None, size: int | None = None, age: float | None = None) -> int:
@@ -394,5 +394,5 @@ class SpoolWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

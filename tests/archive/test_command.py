@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from futebus.archive.names import ESCAPED, fitting, unfit
 from futebus.core.text import printable
-from futebus.spool import SpoolWriter
+from futebus.spool import Spool, SpoolWriter
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
@@ -212,12 +213,34 @@ def test_names_that_cannot_be_archived_are_told_as_spark_makes_directories(spark
     assert dict(rows.collect()) == {name: unfit(name) is None for name in names}
 
 
-def test_sigterm_while_spark_starts(bus: Mount, place: Path, start: Start) -> None:
-    process = start(*COMMAND, *QUICK, bus / "U_jobs", place / "archive")
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--once"], -signal.SIGTERM)])
+def test_sigterm_while_spark_starts(bus: Mount, place: Path, start: Start, options: list[str], status: int) -> None:
+    """What the bus has accepted by then is in the spool."""
+    for round_ in range(1, 6):
+        process = start(*COMMAND, *QUICK, *options, bus / "U_jobs", place / "archive")
+        bus.wait_for_clients(1, "U_jobs", role="master")
+        (bus / "U_jobs").write_bytes(b"".join(b"job %d\n" % number for number in range(2000)))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE) == status
+        assert not (bus / "U_jobs").exists()
+        assert Spool(place / "archive" / "_futebus" / "spools" / "U_jobs").end == round_ * 2000
+
+
+def test_sigint_stays_ignored(bus: Mount, place: Path, start: Start) -> None:
+    """By whoever has started it so, as the `&` of a script does: also while Spark starts, which has a handler of its own."""
+    process = start(
+        "bash", "-c", 'trap "" INT; exec "$@"', "-", *COMMAND, *QUICK, "--every", "0.5s", bus / "U_jobs", place / "archive"
+    )
     bus.wait_for_clients(1, "U_jobs", role="master")
+    (bus / "U_jobs").write_text("job\n")
+    while process.poll() is None and not archived(place / "archive"):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(DEADLINE) == 0
-    assert not (bus / "U_jobs").exists()
+    words = process.communicate(timeout=SLOW)[1]
+    assert process.returncode == 0, words
+    assert archived(place / "archive") == 1
+    assert "Traceback" not in words
 
 
 # ---------------------------------------------------------------------------------------------- on spools
@@ -275,6 +298,13 @@ def test_each_line_is_archived_once_whatever_is_killed(writers: Writers, tmp_pat
     assert process.poll() is None, process.communicate()
     kill(process)
     writers.stop()
+    before = sequence(root)
+    process = start(*command, "--once", "--batch-bytes", "5K")
+    until(lambda: process.poll() is not None or sequence(root) > before, "another batch", SLOW)
+    process.send_signal(signal.SIGTERM)
+    words = process.communicate(timeout=SLOW)[1]
+    assert process.returncode == -signal.SIGTERM, "whoever waits for it sees that it was cut short"
+    assert not words.endswith(", 0 lines left\n")
     process = start(*command, "--once", "--quiet")
     assert process.communicate(timeout=SLOW) == ("", "")
     assert process.returncode == 0

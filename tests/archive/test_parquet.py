@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from futebus.archive import run
-from futebus.archive.archive import SETTINGS, Archive, State
+from futebus.archive.archive import Archive, State
 from futebus.archive.compaction import GRACE, Compaction
 from futebus.archive.storage import ArchiveError, Storage, StorageError
 from futebus.commands import archive as command
@@ -55,14 +55,6 @@ class Killer:
 @pytest.fixture
 def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
     return Killer(monkeypatch)
-
-
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    made = spark.newSession()
-    for name, value in SETTINGS.items():
-        made.conf.set(name, value)
-    return made
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -124,6 +126,34 @@ def test_lines_that_are_published_again(keeping: Server, filled: Filled, opened:
     assert [words for words in opened.said if "again" in words] == [
         f"{count} of {filled.url} came again: archived already, and left out" for count in ("2 lines", "2 lines", "1 line")
     ]
+
+
+@pytest.mark.parametrize("emptied", [[], ["U_log"], ["B_chat"], ["U_log", "B_chat"]])
+def test_lines_of_several_channels_that_are_published_again(
+    keeping: Server, filled: Filled, opened: Opened, place: Path, emptied: list[str]
+) -> None:
+    """Also of channels that the archive has nothing of any more, and of nobody's."""
+    channels = {"U_log": "lines.a", "B_chat": "lines.b"}
+    said = filled.fill(2, lines=1)
+    with keeping.losing():
+        filled.outside(b"somebody's\n", subject="lines.c")
+        for channel, subject in channels.items():
+            said += filled.fill(2, lines=1, subject=subject, channel=channel)
+        assert opened.add() == 7
+    gone = 0
+    for channel in emptied:
+        directory = place / "archive" / f"channel={channel}"
+        gone += sum(pq.read_metadata(file).num_rows for file in directory.rglob("*.parquet"))
+        for date in directory.iterdir():
+            shutil.rmtree(date)
+    filled._lines["lines.a"], filled._lines["lines.b"] = 2, 0
+    filled._last = {"lines.a": 2}
+    filled.say(*said[2:4])
+    filled.say(*said[4:6], subject="lines.b", channel="B_chat")
+    filled.outside(b"somebody else's\n", subject="lines.c")
+    assert opened.add() == 1 + gone
+    assert sorted(opened.values) == sorted([*said, "somebody's", "somebody else's"])
+    assert opened.add() == 0
 
 
 def test_messages_that_were_removed_are_not_lost(filled: Filled, opened: Opened) -> None:

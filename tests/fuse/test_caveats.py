@@ -41,6 +41,7 @@ def test_mawk_reads_ahead_unless_it_is_told_not_to(bus: Mount, start: Start, pla
     bus.touch("B_x")
     shown = {options: place / f"shown{number}" for number, options in enumerate(("", "-W interactive"))}
     for options, path in shown.items():
+        path.touch()  # the shell makes it after it has opened the channel
         start("bash", "-c", f"exec mawk {options} '{{ print \"got\", $0; fflush() }}' < {bus.path}/B_x > {path}")
     bus.wait_for_readers(2, "B_x")
     (bus / "B_x").write_text("hello\n")

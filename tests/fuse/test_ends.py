@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, cut_connection, device_of, run
-from ..helpers.processes import read, stat_of
+from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, cut_connection, device_of, have_unmounted, run, unmount
+from ..helpers.processes import children, stat_of
 from ..helpers.programs import Start
 from ..helpers.users import BECOME, MOUNTER
 from ..helpers.waiting import DEADLINE, until
 
+MNT_DETACH = 2
 CUT = "the connection to the kernel was cut"
 
 
@@ -45,7 +46,115 @@ def test_a_bus_whose_connection_is_cut_says_so_and_fails(mounting: Mounting, sta
     assert again.stat()
 
 
-def test_forcing_an_unmount_of_a_bus_that_nobody_uses_is_orderly(bus: Mount) -> None:
+HARMED = """
+import os, sys
+import futebus.fuse.mount as life
+from futebus.commands.futebus import main
+owner, name, number = sys.argv[1:4]
+owner = getattr(life, owner, life)
+def after(function):
+    def call(*arguments):
+        result = function(*arguments)
+        os.kill(os.getpid(), int(number))
+        return result
+    return call
+setattr(owner, name, after(getattr(owner, name)))
+sys.exit(main(sys.argv[4:]))
+"""
+"""A daemon that gets a signal when it has called a function of its own: `OWNER NAME SIGNAL`."""
+
+MOUNTED = ["life", "mounted_on"]
+"""What it calls when the bus has just been mounted."""
+
+
+def test_a_bus_that_is_unmounted_before_it_has_answered_says_so(place: Path, start: Start) -> None:
+    daemon = start(sys.executable, "-c", HARMED, "Mounted", "_mount_it", str(int(signal.SIGSTOP)), "-f", place)
+    try:
+        until(lambda: (stat := stat_of(str(daemon.pid))) is not None and stat.state == "T", "it is mounted")
+        unmount(place, MNT_DETACH)
+        daemon.send_signal(signal.SIGCONT)
+        _, said = daemon.communicate(timeout=DEADLINE)
+        assert said.endswith(f"futebus: cannot mount on {place}: it was unmounted before it could be used\n")
+        assert daemon.returncode == 1
+    finally:
+        abort(place)
+
+
+@pytest.mark.parametrize("options", [[], ["-o", "auto_unmount"], ["-o", "allow_other,user=nobody"]])
+@pytest.mark.parametrize("moment", [MOUNTED, ["Mounted", "_mount_it"], ["Directory", "statfs"]])
+def test_a_daemon_that_is_killed_as_it_starts_ends(place: Path, start: Start, moment: list[str], options: list[str]) -> None:
+    """Also while its own question to its bus is on its way: who asks cannot be killed before that is answered."""
+    daemon = start(sys.executable, "-c", HARMED, *moment, str(int(signal.SIGKILL)), "-f", *options, place)
+    try:
+        assert daemon.wait(DEADLINE) == -signal.SIGKILL
+        if options:
+            until(lambda: device_of(place) is None, "it is unmounted")
+        else:
+            until(lambda: run("stat", "-f", place).stderr.endswith("Transport endpoint is not connected\n"), "it is dead")
+    finally:
+        abort(place)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_daemon_in_the_background_that_is_ended_as_it_starts_says_so(place: Path, number: signal.Signals) -> None:
+    try:
+        done = run(sys.executable, "-c", HARMED, *MOUNTED, str(int(number)), "-o", "auto_unmount", place)
+        how = "was told to end before anybody could use it" if number == signal.SIGTERM else "was killed by SIGKILL"
+        assert (done.returncode, done.stderr) == (1, f"futebus: the process that was to serve the bus {how}\n")
+        until(lambda: device_of(place) is None, "it is unmounted")
+    finally:
+        abort(place)
+
+
+UNABLE = """
+import sys
+import futebus.fuse.mount as life
+from futebus.commands.futebus import main
+def fail(*arguments):
+    raise RuntimeError("an error that nobody has thought of")
+life.trio.run, life.take_away = fail, lambda *arguments: "it is like that"
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_mount_that_is_left_after_a_failure_is_said(place: Path) -> None:
+    try:
+        done = run(sys.executable, "-c", UNABLE, place)
+        assert done.returncode == 1
+        assert done.stderr.startswith("futebus: the mount is left: it is like that\nfutebus: the bus has failed\n")
+    finally:
+        abort(place)
+
+
+MOVED = """
+import os, sys
+import futebus.fuse.mount as life
+from futebus.commands.futebus import main
+def moved(self, function=life.Mounted._mount_it):
+    function(self)
+    above = os.path.dirname(sys.argv[-1])
+    os.rename(above, above.replace("above", "moved"))
+life.Mounted._mount_it = moved
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("foreground", [[], ["-f"]])
+def test_a_bus_that_is_moved_before_it_has_answered_is_no_bus(place: Path, foreground: list[str]) -> None:
+    """Nobody waits for it."""
+    directory = place / "above" / "bus"
+    directory.mkdir(parents=True)
+    try:
+        done = run(sys.executable, "-c", MOVED, *foreground, directory)
+        words = f"futebus: cannot mount on {directory}: who serves the bus cannot reach it: No such file or directory\n"
+        assert (done.returncode, done.stderr.endswith(words)) == (1, True), done.stderr
+        assert device_of(place / "moved" / "bus") is None
+    finally:
+        abort(place / "moved" / "bus")
+
+
+def test_forcing_an_unmount_of_a_bus_that_nobody_uses_is_orderly(mounting: Mounting) -> None:
+    bus = mounting("user=nobody")  # root cannot look into it, which another test may do that shows all buses
     assert run("umount", "-f", bus.path).returncode == 0
     bus.close()
     assert CUT not in bus.words
@@ -106,9 +215,9 @@ def stopped_child(parent: int) -> int | None:
 
     Others are one that looks at a dead bus, and ldconfig(8), which trio starts when it is imported.
     """
-    child = read(f"/proc/{parent}/task/{parent}/children").decode().partition(" ")[0]
-    if not child:
+    if not (found := children(parent)):
         return None
+    child = str(found[0])
     with contextlib.suppress(ProcessLookupError):
         os.kill(int(child), signal.SIGSTOP)
     state = until(lambda: state if (state := stat.state if (stat := stat_of(child)) else "X") in "TZX" else "", "it has stopped")
@@ -191,7 +300,7 @@ def test_standard_descriptors_that_are_closed_are_not_taken_for_others(place: Pa
     try:
         assert bash(f"exec {' '.join(FUTEBUS)} {directory} <&- >&- 2>&-").returncode == 0
         assert (directory / "_stat").read_text().startswith("futebus")
-        run("fusermount3", "-u", directory)
+        have_unmounted(directory)
         until(lambda: device_of(directory) is None, "it is gone")
     finally:
         abort(directory)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, bash, device_of, mounted_by_fstab, run
+from futebus.host.mounted import mounts
+
+from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, bash, device_of, have_unmounted, mounted_by_fstab, run
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
@@ -77,7 +79,7 @@ def test_it_goes_to_the_background_once_the_bus_is_there(directory: Path) -> Non
         assert (directory / "_stat").read_text().startswith("futebus ")
         assert "at most 2048 messages" in (directory / "_stat").read_text()
         assert f"\nlogs {directory} fuse.futebus ".encode() in Path("/proc/mounts").read_bytes()
-        assert run("fusermount3", "-u", directory).returncode == 0
+        have_unmounted(directory)
         until(lambda: device_of(directory) is None, "it is gone")
     finally:
         abort(directory)
@@ -104,9 +106,9 @@ def test_a_source_grants_nothing(directory: Path, start: Start, foreground: list
         kind, name, options = line.partition(" - ")[2].split(" ")
         assert (kind, name) == ("fuse.futebus", "logs,allow_other\\134,dev")
         assert "allow_other" not in options.split(",")
-    finally:
-        run("fusermount3", "-u", directory)
+        have_unmounted(directory)
         until(lambda: device_of(directory) is None, "it is gone")
+    finally:
         abort(directory)
 
 
@@ -152,8 +154,21 @@ def test_a_mount_point_can_be_relative_and_a_link(place: Path) -> None:
         assert (place / "real" / "_stat").exists()
         assert run(*FUTEBUS, "real", cwd=place).stderr == "futebus: real: a bus is mounted here already\n"
     finally:
-        run("fusermount3", "-u", place / "real")
         abort(place / "real")
+
+
+@pytest.mark.parametrize("name", ["wörld", b"w\xf6rld"])
+def test_a_directory_has_any_name_in_any_locale(place: Path, name: str | bytes) -> None:
+    directory = place / os.fsdecode(name)
+    directory.mkdir()
+    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}  # to Python, all names are ASCII then
+    try:
+        done = run(*FUTEBUS, directory, env={**os.environ, **locale})
+        assert (done.returncode, done.stderr) == (0, "")
+        have_unmounted(directory)
+        until(lambda: device_of(directory) is None, "it is gone")
+    finally:
+        abort(directory)
 
 
 def test_what_libfuse_says_becomes_part_of_the_one_line(directory: Path) -> None:
@@ -282,6 +297,20 @@ def test_a_daemon_that_hangs_is_not_waited_for_for_ever(bus: Mount) -> None:
         bus.daemon.send_signal(signal.SIGCONT)
 
 
+def test_of_two_at_the_same_time_one_mounts(directory: Path, start: Start) -> None:
+    for _ in range(5):
+        both = [start(*FUTEBUS, directory) for _ in range(2)]
+        try:
+            assert sorted(each.wait(DEADLINE) for each in both) == [0, 1]
+            assert sum(each.path == str(directory) for each in mounts()) == 1
+            said = [each.communicate()[1] for each in both]
+            assert sorted(said) == ["", f"futebus: {directory}: a bus is mounted here already\n"]
+            have_unmounted(directory)
+        finally:
+            abort(directory)
+        until(lambda: device_of(directory) is None, "it is unmounted")
+
+
 def test_auto_unmount_leaves_no_dead_mount(mounting: Mounting) -> None:
     bus = mounting("auto_unmount")
     bus.daemon.kill()
@@ -306,7 +335,6 @@ def test_its_own_output_is_not_held_open_in_the_background(directory: Path) -> N
         done = bash(f'words=$({" ".join(FUTEBUS)} -o auto_unmount {directory} 2>&1); echo "[$words]"')
         assert done.stdout == "[]\n"
     finally:
-        run("fusermount3", "-u", directory)
         abort(directory)
 
 

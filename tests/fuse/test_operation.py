@@ -14,7 +14,7 @@ import pytest
 from futebus.host import logs
 from futebus.host.mounted import mounts
 
-from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, device_of, run
+from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, device_of, have_unmounted, run
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
@@ -94,9 +94,9 @@ def test_it_is_ready_when_the_bus_can_be_used(place: Path, manager: Manager, sta
             assert daemon.poll() is None
         (directory / "B_x").touch()
         assert device_of(directory)
-    finally:
-        run("fusermount3", "-u", directory)
+        have_unmounted(directory)
         assert daemon.wait(DEADLINE) == 0
+    finally:
         abort(directory)
 
 
@@ -112,7 +112,7 @@ def test_a_bus_that_goes_to_the_background_does_not_speak_for_its_starter(place:
     directory.mkdir()
     try:
         assert run(*FUTEBUS, directory, env=manager.environment).returncode == 0
-        assert run("fusermount3", "-u", directory).returncode == 0
+        have_unmounted(directory)
         until(lambda: device_of(directory) is None, "it is gone")
         manager.words(0)
         assert manager.told == []

@@ -3,19 +3,24 @@
 import os
 import re
 import signal
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from futebus.fuse.mountpoint import unmount
+from futebus.fuse import mountpoint
+from futebus.fuse.mountpoint import take_away
 from futebus.host.mounted import Mount as MountRow
 from futebus.host.mounted import mounted_on
 
 from ..helpers.kernel import linux
-from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, bash, device_of, mounted_by_fstab, run
+from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, bash, device_of, have_unmounted, mounted_by_fstab, run
+from ..helpers.processes import children, stat_of
+from ..helpers.programs import Start
 from ..helpers.users import ANN, BECOME, MOUNTER, NOBODY
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 
 UNITS = Path(__file__).parents[2] / "systemd"
 
@@ -26,10 +31,6 @@ UNITS = Path(__file__).parents[2] / "systemd"
 def status(process: int) -> dict[str, str]:
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def children(process: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 def test_root_mounts_and_somebody_else_serves(mounting: Mounting) -> None:
@@ -55,9 +56,10 @@ def test_who_unmounts_for_it_has_nothing_but_what_that_needs(mounting: Mounting)
     [helper] = children(bus.daemon.pid)
     until(lambda: status(helper)["Name"] == "futebus-umount", "it is ready")
     assert status(helper)["Uid"].split() == ["0"] * 4
-    assert int(status(helper)["CapPrm"], 16) == 1 << 21 | 1 << 2, "CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH"
+    rights = {"DAC_READ_SEARCH": 2, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_ADMIN": 21}
+    assert int(status(helper)["CapPrm"], 16) == sum(1 << number for number in rights.values())
     opened = {os.readlink(f"/proc/{helper}/fd/{number}") for number in os.listdir(f"/proc/{helper}/fd")}
-    assert {name for name in opened if not name.startswith("pipe:")} == {os.devnull}
+    assert {name for name in opened if not name.startswith("pipe:")} == {os.devnull, "anon_inode:[pidfd]"}
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(helper, number)
     assert bus.stat(), "what ends a service does not end the bus through this process"
@@ -94,7 +96,7 @@ def test_it_ends_whoever_uses_the_bus(mounting: Mounting) -> None:
 @pytest.mark.parametrize("command", [["umount"], ["umount", "-l"]])
 def test_root_unmounts_it_as_any_other(mounting: Mounting, command: list[str]) -> None:
     bus = mounting("allow_other", "user=nobody")
-    assert run(*command, bus.path).returncode == 0
+    have_unmounted(bus.path, *command)
     bus.close()
 
 
@@ -114,24 +116,21 @@ def test_when_both_are_killed_the_next_takes_over(mounting: Mounting, place: Pat
         again.discard()
 
 
-def test_it_never_unmounts_another_than_its_own(mounting: Mounting, place: Path) -> None:
+def test_it_never_unmounts_another_than_its_own(mounting: Mounting, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bus, other = mounting(), mounting()
     mount = mounted_on(str(bus.path))
     assert mount
-
-    def take(mount: MountRow, *, is_connected: bool = True) -> bool:
-        return unmount(mount, lambda: is_connected)
-
-    assert not take(mount._replace(id=mount.id + 1_000_000)), "another has been mounted there since"
-    assert not take(mount._replace(path=str(other.path))), "the path leads to another"
+    assert take_away(mount._replace(id=mount.id + 1_000_000), lambda: True) == "", "another has been mounted there since"
+    assert take_away(mount, lambda: False) == "", "another has its number: its own is dead"
     (place / "link").symlink_to(bus.path)
-    assert not take(mount._replace(path=str(place / "link"))), "the path ends in a link"
-    assert not take(mount._replace(path=str(place / "nowhere")))
-    assert take(mount, is_connected=False), "another has its number: its own is dead"
+    for path in (other.path, place / "link", place / "nowhere"):  # where it was, a moment after that was looked up
+        with monkeypatch.context() as patch:
+            patch.setattr(mountpoint, "_found", partial(MountRow._replace, path=str(path)))
+            assert take_away(mount, lambda: True) == "it cannot be reached by its path"
     assert bus.stat()
-    assert other.stat()
     held = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
-    assert take(mount)
+    assert take_away(mount._replace(path=str(other.path)), lambda: True) == "", "it has been moved meanwhile"
+    assert other.stat()
     os.close(held)
     bus.close()
 
@@ -160,10 +159,106 @@ def test_only_root_mounts_for_somebody_else(place: Path) -> None:
         for oneself in ("user=nobody", "user=65534"):
             mounted = run(sys.executable, "-c", BECOME + MOUNTER, "-o", oneself, directory)
             assert (mounted.returncode, mounted.stderr) == (0, "")
-            assert bash(f"fusermount3 -u {directory}", **NOBODY).returncode == 0
+            have_unmounted(directory, **NOBODY)
             until(lambda: device_of(directory) is None, "it is gone")
     finally:
         abort(directory)
+
+
+@pytest.mark.usefixtures("fuse_for_everybody")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_user_has_mounted_is_unmounted_too(place: Path, start: Start, number: signal.Signals) -> None:
+    directory = place / "mine"
+    directory.mkdir()
+    os.chown(directory, 65534, 65534)
+    try:
+        daemon = start(sys.executable, "-c", BECOME + MOUNTER, "-f", "-o", "auto_unmount", directory)
+        assert daemon.stderr
+        assert "is mounted" in daemon.stderr.readline()
+        [helper] = map(str, children(daemon.pid))
+        daemon.send_signal(number)
+        assert daemon.wait(DEADLINE) == (0 if number == signal.SIGTERM else -number)
+        until(lambda: device_of(directory) is None, "it has been unmounted")
+        until(lambda: (stat := stat_of(helper)) is None or stat.state == "Z", "who has done that has ended")
+    finally:
+        abort(directory)
+
+
+@pytest.mark.usefixtures("fuse_for_everybody")
+@pytest.mark.parametrize("options", [[], ["-o", "auto_unmount"]], ids=["", "auto_unmount"])
+def test_what_a_user_has_mounted_is_unmounted_whatever_the_path_of_programs_is(
+    place: Path, start: Start, options: list[str]
+) -> None:
+    directory = place / "mine"
+    directory.mkdir()
+    os.chown(directory, 65534, 65534)
+    daemon = start(
+        sys.executable, "-c", BECOME + MOUNTER, "-f", *options, directory, env={**os.environ, "PATH": str(place / "none")}
+    )
+    try:
+        assert daemon.stderr
+        assert "is mounted" in daemon.stderr.readline()
+        daemon.terminate()
+        assert daemon.wait(DEADLINE) == 0, daemon.stderr.read()
+        assert device_of(directory) is None
+    finally:
+        abort(directory)
+
+
+@pytest.mark.usefixtures("fuse_for_everybody")
+@pytest.mark.parametrize("options", [[], ["-o", "auto_unmount"]], ids=["", "auto_unmount"])
+def test_a_directory_that_was_moved_is_unmounted_where_it_is(place: Path, start: Start, options: list[str]) -> None:
+    above, moved = place / "above", place / "moved"
+    above.mkdir()
+    os.chown(above, 65534, 65534)
+
+    def begin() -> "subprocess.Popen[str]":
+        (above / "bus").mkdir()
+        os.chown(above / "bus", 65534, 65534)
+        daemon = start(sys.executable, "-c", BECOME + MOUNTER, "-f", *options, above / "bus")
+        assert daemon.stderr
+        assert "is mounted" in daemon.stderr.readline()
+        return daemon
+
+    try:
+        first = begin()
+        above.rename(moved)
+        above.mkdir()
+        os.chown(above, 65534, 65534)
+        second = begin()
+        first.terminate()
+        assert first.wait(DEADLINE) == 0
+        assert device_of(moved / "bus") is None
+        assert device_of(above / "bus")
+        second.terminate()
+        assert second.wait(DEADLINE) == 0
+    finally:
+        abort(moved / "bus")
+        abort(above / "bus")
+
+
+def test_children_may_be_ignored_by_who_starts_it(place: Path, start: Start) -> None:
+    try:
+        daemon = start("bash", "-c", 'trap "" CHLD; exec "$@"', "-", *FUTEBUS, "-f", "-o", "auto_unmount", place)
+        assert daemon.stderr
+        assert "is mounted" in daemon.stderr.readline()
+        daemon.terminate()
+        assert daemon.wait(DEADLINE) == 0, daemon.stderr.read()
+        assert device_of(place) is None
+    finally:
+        abort(place)
+
+
+def test_when_it_cannot_be_unmounted_that_is_said(mounting: Mounting) -> None:
+    bus = mounting("allow_other", "user=nobody")
+    assert run("mount", "-t", "tmpfs", "none", bus.path).returncode == 0
+    try:
+        bus.daemon.send_signal(signal.SIGTERM)
+        assert bus.daemon.wait(DEADLINE) == 1
+        bus.was_killed = True
+        assert "the mount is left" in bus.words
+    finally:
+        run("umount", bus.path)
 
 
 def test_a_line_of_fstab_with_a_user(place: Path) -> None:

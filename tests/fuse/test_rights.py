@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, run
+from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, have_unmounted, run
 from ..helpers.users import ANN, BECOME, BOB, MOUNTER, NOBODY
 from ..helpers.waiting import until
 
@@ -131,7 +131,7 @@ def test_a_user_mounts_and_unmounts_a_bus_of_their_own(place: Path) -> None:
         assert f"logs,allow_other {directory} fuse.futebus rw,".encode() in Path("/proc/mounts").read_bytes()
         assert bash(f"echo hi > {directory}/B_x; cat {directory}/_stat", **NOBODY).stdout.startswith("futebus ")
         assert "Permission denied" in bash(f"cat {directory}/_stat").stderr, "without allow_root not even root looks in"
-        assert bash(f"fusermount3 -u {directory}", **NOBODY).returncode == 0
+        have_unmounted(directory, **NOBODY)
     finally:
         abort(directory)
 
@@ -150,7 +150,7 @@ def test_root_takes_over_the_dead_bus_of_a_user(place: Path) -> None:
         daemon.wait()
         done = run(*FUTEBUS, directory)
         assert (done.returncode, done.stderr) == (0, f"futebus: {directory}: taking over the mount of a futebus that is dead\n")
-        assert run("fusermount3", "-u", directory).returncode == 0
+        have_unmounted(directory)
     finally:
         daemon.kill()
         daemon.wait()

@@ -1,12 +1,12 @@
 """Numbers of a mount are given to the next one as soon as they are free. A bus that was unmounted leaves that one alone."""
 
-import ctypes
 import errno
 import os
 import signal
 import subprocess
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,22 +14,15 @@ import pytest
 from futebus.fuse.mountpoint import is_left, take_away
 from futebus.host.mounted import mounted_on
 
-from ..helpers.mounts import Mount, Mounting, abort, device_of, hanging, run
+from ..helpers.mounts import Mount, Mounting, abort, device_of, hanging, run, unmount
+from ..helpers.processes import children, stat_of
 from ..helpers.programs import Start
 from ..helpers.users import BECOME, MOUNTER, NOBODY
 from ..helpers.waiting import DEADLINE, until
 from ..helpers.watching import abort_connection
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
 TRIES = 20
 """How often a test begins anew because other processes have got the numbers."""
-
-
-def unmount(directory: Path) -> None:
-    """Unmounts a file system that nobody uses. umount(8) would ask it first."""
-    if _LIBC.umount2(os.fsencode(directory), 0):
-        raise OSError(ctypes.get_errno(), "umount2")
 
 
 def with_numbers(mounting: Mounting, bus: Mount, *options: str) -> Mount | None:
@@ -79,6 +72,29 @@ def test_a_bus_that_was_unmounted_leaves_the_next_one_alone(
     other.unmount()
 
 
+def _has_ended(pid: str) -> bool:
+    return (stat := stat_of(pid)) is None or stat.state == "Z"
+
+
+@pytest.mark.parametrize("options", [["auto_unmount"], ["user=nobody"]], ids=["root", "nobody"])
+def test_it_is_left_alone_also_if_the_first_is_killed(mounting: Mounting, options: list[str]) -> None:
+    for _ in range(TRIES):
+        bus = mounting(*options)
+        unmounter = str(children(bus.daemon.pid)[0])
+        with hanging(bus):
+            other = with_numbers(mounting, bus, *options)
+            bus.daemon.kill()
+        until(partial(_has_ended, unmounter), "who would unmount it has ended")
+        bus.was_killed = True
+        bus.let_be()
+        if other:
+            break
+    else:
+        raise AssertionError("others have had the numbers each time")
+    assert device_of(other.path)
+    other.unmount()
+
+
 @pytest.mark.parametrize("options", [[], ["allow_other", "user=nobody"]], ids=["root", "nobody"])
 def test_the_next_one_is_left_alone_while_a_client_keeps_the_old_one(mounting: Mounting, options: list[str]) -> None:
     bus = mounting(*options)
@@ -118,6 +134,16 @@ def test_so_it_is_without_root(place: Path, start: Start) -> None:
         assert new.wait(DEADLINE) == 0
     finally:
         abort(directory)
+
+
+def test_what_another_has_mounted_is_not_it(mounting: Mounting) -> None:
+    bus = mounting("user=nobody")
+    mount = mounted_on(str(bus.path))
+    assert mount
+    with hanging(bus):
+        assert not is_left(mount._replace(owner=(0, 0)))
+        assert take_away(mount._replace(owner=(0, 0)), lambda: True) == ""
+    assert device_of(bus.path)
 
 
 def test_one_that_is_cut_below_another_mount_says_so(mounting: Mounting) -> None:

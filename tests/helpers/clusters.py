@@ -34,7 +34,7 @@ class Cluster:
             directory = place / f"cluster{number}"
             directory.mkdir()
             configuration = (
-                f'server_name: server{number}\njetstream {{ store_dir: "{directory}" }}\n'
+                f'server_name: server{number}\nhttp: "127.0.0.1:-1"\njetstream {{ store_dir: "{directory}" }}\n'
                 f'cluster {{ name: three, listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
             )
             self.servers.append(Server(start, directory, configuration))

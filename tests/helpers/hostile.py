@@ -21,7 +21,7 @@ import pytest
 
 from futebus.core.inquiry import FORM
 
-from .mounts import abort, device_of
+from .mounts import abort, device_of, unmount
 from .processes import stat_of
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -71,8 +71,7 @@ class Hostile:
 
     def detach(self) -> None:
         """As `umount -l`: it is not there any more, and who hangs in it goes on hanging."""
-        if _LIBC.umount2(os.fsencode(self.path), _MNT_DETACH):
-            raise OSError(ctypes.get_errno(), "umount2")
+        unmount(self.path, _MNT_DETACH)
 
     def close(self) -> None:
         """Ends it. Who hangs in it is let go."""

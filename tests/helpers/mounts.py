@@ -1,6 +1,7 @@
 """Buses mounted for tests. A bug must never hang the suite: each mount has a deadline after which its connection is aborted."""
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ from futebus.core import kinds
 
 from .waiting import DEADLINE, until
 from .watching import WATCH, abort_connection
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 PATIENCE = 200.0
 """Seconds that a mount may live: less than a test."""
@@ -31,6 +34,12 @@ def device_of(mountpoint: Path) -> str | None:
         if fields[4] == str(mountpoint):
             found = fields[2]
     return found
+
+
+def unmount(directory: Path, flags: int = 0) -> None:
+    """Unmounts a file system by umount2(2). umount(8) would ask it something first."""
+    if _LIBC.umount2(os.fsencode(directory), flags):
+        raise OSError(ctypes.get_errno(), "umount2")
 
 
 def cut_connection(mountpoint: Path) -> None:
@@ -240,6 +249,21 @@ def run(*command: str | Path, timeout: float = DEADLINE, **popen: Any) -> subpro
 def bash(script: str, **popen: Any) -> subprocess.CompletedProcess[str]:
     """Runs a bash script to its end."""
     return run("bash", "-c", script, env={**os.environ, "LC_ALL": "C"}, **popen)
+
+
+def have_unmounted(directory: Path, *command: str, **popen: Any) -> None:
+    """Has a bus unmounted as a user does it, by fusermount3 if nothing else is said, and waits until that is done.
+
+    It is busy for a moment now and then: its daemon looks whether it is there, as does another test's view of all buses.
+    """
+    words = command or ("fusermount3", "-u")
+
+    def is_done() -> bool:
+        done = run(*words, directory, **popen)
+        assert done.returncode == 0 or "busy" in done.stderr, done
+        return done.returncode == 0
+
+    until(is_done, f"{directory} is unmounted")
 
 
 def mounted_by_fstab(place: Path, name: str, options: str, commands: str) -> "subprocess.CompletedProcess[str]":

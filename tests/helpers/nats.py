@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +69,7 @@ class Server:
         self.port, *_ = (int(url.rpartition(":")[2]) for url in ports["nats"])
         self.cluster = ports.get("cluster", [""])[0].replace("nats://", "nats-route://")
         """Where other servers of its cluster find it, if it is one of them."""
+        self._monitor = ports.get("monitoring", [""])[0]
 
     @property
     def url(self) -> str:
@@ -81,6 +83,19 @@ class Server:
     def as_user(self, who: str) -> str:
         """Its URL for `USER:PASSWORD`."""
         return f"{self._scheme}://{who}@{self._address}:{self.port}"
+
+    def wait_until_current(self) -> None:
+        """Waits until it has what it missed of the streams that it keeps with others.
+
+        Until then they must not fail: what one alone has is not there without it. Its configuration has a monitor: `http`.
+        """
+
+        def is_healthy() -> bool:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self._monitor}/healthz", timeout=DEADLINE) as answer:
+                return bool(answer.status == 200)
+            return False
+
+        until(is_healthy, "the server has what it missed")
 
     def kill(self) -> None:
         """Kills it, outright."""

@@ -81,6 +81,11 @@ def members(*sessions: int, group: int | None = None) -> list[int]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    """Those that the first thread of a process has started."""
+    return [int(word) for word in read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
 def kill_all(pids: Iterable[int]) -> None:
     """Kills processes, as far as they are there."""
     for pid in pids:

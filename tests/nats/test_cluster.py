@@ -32,6 +32,7 @@ def test_leaders_are_killed_while_a_stream_is_read(cluster: Cluster, filled: Fil
             leader.kill()
             filled.fill(each)
             leader.begin()
+            leader.wait_until_current()
 
     adding = ThreadPoolExecutor(1).submit(add)
     reader = Reader(address.read_servers(cluster.url), Access(), NAME, "a test")

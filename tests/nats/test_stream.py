@@ -1,7 +1,9 @@
 """Streams of a real server: what they are, and that messages come once and in order."""
 
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import nats
@@ -32,6 +34,30 @@ def test_a_stream_is_made_once(keeping: Server) -> None:
             await Stream(stream.connection, "OTHER").make(["lines.a"])
 
     ask(keeping.url, work)
+
+
+def test_the_last_message_of_a_stream_that_is_just_made(keeping: Server) -> None:
+    """Several begin at the same time, after a start of the system. Some servers die of the question."""
+    is_over = threading.Event()
+
+    async def look(stream: Stream) -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(NoStream):
+                assert await stream.last("lines.a") is None
+
+    async def make(stream: Stream) -> None:
+        for _ in range(100):
+            await stream.make(["lines.>"])
+            await stream.jetstream.delete_stream(stream.name)
+
+    with ThreadPoolExecutor(2) as threads:
+        looking = [threads.submit(ask, keeping.url, look) for _ in range(2)]
+        try:
+            ask(keeping.url, make)
+        finally:
+            is_over.set()
+    for each in looking:
+        each.result()
 
 
 def test_messages_come_behind_each_other(keeping: Server) -> None:

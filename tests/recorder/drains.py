@@ -35,10 +35,13 @@ class Drained:
 
     def end(self) -> None:
         self.drain.stop()
-        self._thread.join(DEADLINE)
-        assert not self._thread.is_alive()
+        self.wait()
         self.drain.close()
         self.writer.close()
+
+    def wait(self) -> None:
+        self._thread.join(DEADLINE)
+        assert not self._thread.is_alive()
 
 
 Draining = Callable[..., Drained]

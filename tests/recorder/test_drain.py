@@ -1,6 +1,8 @@
 """The drain on real buses: all types of channels, lines that are lost and counted, who is refused."""
 
 import os
+import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from futebus.spool import Spool, SpoolWriter
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.programs import Start
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import lines_of, numbered
 from .drains import Draining, draining
 
@@ -34,6 +36,56 @@ def test_one_that_is_closed_can_be_stopped_and_closed_again(bus: Mount, place: P
                 os.read(reader, 1)
         for descriptor in (*readers, *writers):
             os.close(descriptor)
+
+
+# ---------------------------------------------------------------------------------------------- the end
+
+
+class Pausing:
+    """A drain that has something else to do until it is to go on."""
+
+    def __init__(self, draining: Draining, channel: Path) -> None:
+        self._pauses, self._goes_on = threading.Event(), threading.Event()
+        self.drained = draining(channel, is_master=channel.name[0] == "U", on_lines=self._pause)
+        assert self._pauses.wait(DEADLINE)
+
+    def _pause(self) -> None:
+        self._pauses.set()
+        assert self._goes_on.wait(DEADLINE)
+
+    def finish(self, seconds: float) -> list[str]:
+        """Has it finish, and go on. Returns what it has said in the end."""
+        self.drained.drain.finish(seconds)
+        self._goes_on.set()
+        self.drained.wait()
+        return self.drained.words
+
+
+@pytest.mark.parametrize("name", ["U_x", "B_x"])
+def test_what_waits_is_taken_in_the_end(bus: Mount, place: Path, draining: Draining, name: str) -> None:
+    """A drain has always something else to do for a moment, and its writers have been told that all is well."""
+    pausing = Pausing(draining, bus / name)
+    with open(bus / name, "wb", buffering=0) as writer:
+        writer.write(numbered(0, 500))
+        assert pausing.finish(DEADLINE) == []
+        assert lines_of(place / "spool") == numbered(0, 500)
+    assert (bus / name).exists() == (name == "B_x"), "nobody else can open what has no master"
+
+
+def test_it_ends_though_lines_come_on_and_on(bus: Mount, place: Path, draining: Draining, start: Start) -> None:
+    drain = draining(bus / "U_x", is_master=True).wait_until_joined()
+    start("sh", "-c", f"exec yes > {bus / 'U_x'}", stderr=subprocess.DEVNULL)
+    drain.wait_for_lines(1000)
+    drain.drain.finish(DEADLINE)
+    drain.wait()
+    assert drain.words == []
+
+
+def test_what_there_was_no_time_for_is_said(bus: Mount, draining: Draining) -> None:
+    pausing = Pausing(draining, bus / "U_x")
+    (bus / "U_x").write_bytes(numbered(0, 5))
+    words = f"{bus / 'U_x'}: ended before everything that was queued was taken; 5 lines of it are lost"
+    assert pausing.finish(0) == [words]
 
 
 # ---------------------------------------------------------------------------------------------- types

@@ -17,6 +17,8 @@ from ..spool.spools import killed, numbered
 
 MOST = 1 << 20
 
+Found = Outgoing | LineTooLong | int
+
 
 class Disk:
     """Takes lines up to a number, and the others when it is told to."""
@@ -55,15 +57,28 @@ def writer(tmp_path: Path) -> Iterator[SpoolWriter]:
         yield writer
 
 
-def lines_of(writer: SpoolWriter, most: int = MOST) -> Iterator[Outgoing | LineTooLong | int]:
+def lines_of(writer: SpoolWriter, most: int = MOST) -> Iterator[Found]:
     def damaged(damage: LinesDamaged) -> None:
         raise AssertionError(damage)
 
     return following(Spool(writer.path), 0, most, damaged)
 
 
-def shown(run: Outgoing | LineTooLong | int) -> tuple[int, bytes] | LineTooLong | int:
+def shown(run: Found) -> tuple[int, bytes] | LineTooLong | int:
     return (run.line, run.data) if isinstance(run, Outgoing) else run
+
+
+def first(found: Iterator[Found], writer: SpoolWriter, disk: Disk) -> Found:
+    """What comes first of ten lines that are on the disk, while ten behind them wait for it."""
+    disk.takes(0)
+    writer.append(numbered(0, 10))
+    with ThreadPoolExecutor() as pool:
+        coming = pool.submit(next, found)
+        until(lambda: disk.asked == [(0, 10)], "the disk is asked")
+        writer.append(numbered(10, 20))
+        assert not coming.done()
+        disk.takes(10)
+        return coming.result(DEADLINE)
 
 
 def test_what_comes_is_on_the_disk_first(writer: SpoolWriter, disk: Disk) -> None:
@@ -79,16 +94,9 @@ def test_what_comes_is_on_the_disk_first(writer: SpoolWriter, disk: Disk) -> Non
 
 
 def test_lines_are_published_while_those_behind_them_wait_for_the_disk(writer: SpoolWriter, disk: Disk) -> None:
-    disk.takes(0)
-    writer.append(numbered(0, 10))
     found = lines_of(writer, 300)
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(next, found)
-        until(lambda: disk.asked == [(0, 10)], "the disk is asked")
-        writer.append(numbered(10, 20))
-        assert not first.done()
-        disk.takes(10)
-        assert shown(first.result(DEADLINE)) == (0, numbered(0, 3))
+        assert shown(first(found, writer, disk)) == (0, numbered(0, 3))
         until(lambda: disk.asked == [(0, 10), (10, 20)], "it is asked for those behind")
         assert [shown(next(found)) for _ in range(3)] == [(n, numbered(n, min(n + 3, 10))) for n in (3, 6, 9)]
         tenth = pool.submit(next, found)
@@ -106,15 +114,8 @@ def test_lines_are_published_while_those_behind_them_wait_for_the_disk(writer: S
 
 
 def test_what_the_disk_does_not_take_does_not_come(writer: SpoolWriter, disk: Disk) -> None:
-    disk.takes(0)
-    writer.append(numbered(0, 10))
     found = lines_of(writer)
-    with ThreadPoolExecutor() as pool:
-        first = pool.submit(next, found)
-        until(lambda: disk.asked == [(0, 10)], "the disk is asked")
-        writer.append(numbered(10, 20))
-        disk.takes(10)
-        assert shown(first.result(DEADLINE)) == (0, numbered(0, 10))
+    assert shown(first(found, writer, disk)) == (0, numbered(0, 10))
     disk.error = OSError(errno.EIO, "Input/output error")
     disk.takes(20)
     with pytest.raises(OSError, match="Input/output error"):
@@ -136,16 +137,9 @@ def test_a_spool_that_has_lost_its_end_is_no_more_followed(writer: SpoolWriter) 
 
 
 def test_who_wants_no_more_does_not_wait_for_the_disk(writer: SpoolWriter, disk: Disk) -> None:
-    disk.takes(0)
-    writer.append(numbered(0, 10))
     found = lines_of(writer, 50)
-    with ThreadPoolExecutor() as pool:
-        first = pool.submit(next, found)
-        until(lambda: disk.asked == [(0, 10)], "the disk is asked")
-        writer.append(numbered(10, 20))
-        disk.takes(10)
-        run = first.result(DEADLINE)
-        assert isinstance(run, LineTooLong)
-        assert run.line == 0
+    run = first(found, writer, disk)
+    assert isinstance(run, LineTooLong)
+    assert run.line == 0
     until(lambda: disk.asked == [(0, 10), (10, 20)], "it is asked for those behind")
     assert list(found) == []

@@ -166,6 +166,7 @@ def test_a_cluster_of_which_one_dies_in_turn(mounting: Mounting, recording: Reco
         server.kill()
         wait_for_line(cluster.url, "lines", (last.next if last else 0) + 1000)
         server.begin()
+        server.wait_until_current()
     written = finish(running)
     until(lambda: Spool(recorder.spool).end == sum(map(len, written)), "all is in the spool")
     wait_for_all(cluster.url, recorder)

@@ -17,7 +17,7 @@ from futebus.recorder.children import pause_after
 from futebus.recorder.worker import END_SECONDS
 from futebus.spool import Spool
 
-from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.mounts import Mount, Mounting, bash, run
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, Recording, Remounting, fill, is_alive, kill
 from ..helpers.waiting import DEADLINE, until
@@ -188,14 +188,16 @@ def test_it_can_be_ended_while_the_bus_hangs(
     bus: Mount, recording: Recording, start: Start, place: Path, is_recording: bool
 ) -> None:
     """The daemon may be somebody else's, who stops it. Of a stopped daemon no signal gets a call back but one that kills."""
-    process = recording(bus / "U_x").process if is_recording else None
+    recorder = recording(bus / "U_x") if is_recording else None
+    process = recorder.process if recorder else None
     bus.daemon.send_signal(signal.SIGSTOP)
     try:
         if process is None:
             process = start(*RECORD, bus / "U_x", place / "spool")
             until(lambda: (place / "spool" / "lock").exists(), "it has begun")
         process.terminate()
-        process.wait(DEADLINE)
+        assert process.wait(DEADLINE) == (1 if recorder else 0)
+        assert recorder is None or "how much of it is lost, the bus does not say" in recorder.words
     finally:
         bus.daemon.send_signal(signal.SIGCONT)
 
@@ -311,6 +313,38 @@ def test_a_spool_that_is_removed_ends_it(bus: Mount, recording: Recording, place
     assert recorder.process.wait(DEADLINE) == 1
     assert "has been removed while it was written" in recorder.words
     assert not recorder.spool.exists()
+
+
+@pytest.mark.parametrize("is_told", [False, True], ids=["", "told to end"])
+def test_one_that_is_written_to_after_that_says_so(bus: Mount, recording: Recording, place: Path, is_told: bool) -> None:
+    """The files would take lines as before, and nobody would ever have them."""
+    recorder = recording(bus / "B_x")
+    (bus / "B_x").write_bytes(numbered(0, 10))
+    until(lambda: Spool(recorder.spool).end == 10, "they are taken")
+    recorder.spool.rename(place / "removed")
+    shutil.rmtree(place / "removed")
+    with contextlib.suppress(FileNotFoundError):  # it has seen it
+        (bus / "B_x").write_bytes(numbered(10, 20))
+    if is_told:
+        recorder.process.send_signal(signal.SIGTERM)
+    assert recorder.process.wait(DEADLINE) == 1
+    assert "has been removed while it was written" in recorder.words
+    assert not recorder.spool.exists()
+
+
+@pytest.mark.parametrize("is_told", [False, True], ids=["", "told to end"])
+@pytest.mark.parametrize("harm", ["rm -f *.index", "rm -f *.lines", "truncate -s 50 *.lines"])
+def test_one_whose_newest_file_is_destroyed_says_so(bus: Mount, recording: Recording, harm: str, is_told: bool) -> None:
+    recorder = recording(bus / "B_x")
+    (bus / "B_x").write_bytes(numbered(0, 100))
+    until(lambda: Spool(recorder.spool).end == 100, "they are taken")
+    assert bash(harm, cwd=recorder.spool).returncode == 0
+    with contextlib.suppress(FileNotFoundError):  # it has seen it
+        (bus / "B_x").write_bytes(numbered(100, 20))
+    if is_told:
+        recorder.process.send_signal(signal.SIGTERM)
+    assert recorder.process.wait(DEADLINE) == 1
+    assert f"{recorder.spool} has lost its newest file while that was written" in recorder.words
 
 
 def test_retention(bus: Mount, recording: Recording, start: Start) -> None:

@@ -139,6 +139,7 @@ def test_replay_into_a_channel(mounting: Mounting, place: Path, start: Start) ->
     lines = numbered(0, 3000) + b"x" * 300_000 + b"\n" + b"y" * 1000 + b"\n"
     with SpoolWriter(place / "spool", "U_x") as writer:
         writer.append(lines)
+    (place / "out").touch()  # the shell makes it after it has opened the channel
     master = start("bash", "-c", f"cat <>{bus.path}/+.U_x >{place}/out")
     bus.wait_for_clients(1, "U_x", role="master")
     done = bash(f"{' '.join(RECORD)} --print {place}/spool > {bus.path}/U_x")

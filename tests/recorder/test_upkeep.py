@@ -1,12 +1,13 @@
 """When lines that are taken are brought to the disk."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from futebus.recorder.recording import Recording
 from futebus.recorder.upkeep import Upkeep
-from futebus.spool import SpoolWriter
+from futebus.spool import SpoolLock, SpoolWriter
 
 from ..helpers.waiting import until
 from ..spool.spools import numbered
@@ -19,10 +20,13 @@ def test_what_the_drain_before_has_taken_is_brought_to_the_disk(
     """It was killed before it could do that, and nothing new need come for a long time."""
     synced: list[int] = []
     monkeypatch.setattr(SpoolWriter, "sync", lambda writer: synced.append(writer.end))
-    with SpoolWriter(tmp_path / "spool", "B_x", segment_bytes=1 << 20) as writer:
+    with (
+        closing(SpoolLock(tmp_path / "spool", "B_x")) as lock,
+        SpoolWriter(lock.path, "B_x", segment_bytes=1 << 20, lock=lock) as writer,
+    ):
         writer.append(numbered(0, 10))
         recording = Recording(tmp_path / "B_x", tmp_path / "spool", False, None, 1 << 20, None, None, sync)
-        upkeep = Upkeep(writer, recording, print)
+        upkeep = Upkeep(writer, lock, recording, print)
         try:
             upkeep.look()
             until(lambda: synced[:1] == [10], "they are brought to the disk")

@@ -22,6 +22,8 @@ from ..telling import say
 PATIENCE = 10.0
 """How long, in seconds, the process of the same query before this one may take to go away, and a channel to be joined."""
 
+FINISH_SECONDS = 1.0
+"""How long, in seconds, a drain takes what waits in its channel when the query ends. Mostly that is nothing."""
 
 IN_USE = (
     "a query that still runs, maybe in this session (spark.streams.active), or a recorder: stop it, or give this query a "
@@ -56,6 +58,7 @@ class DrainThread:
         self._said = ""
         self._failure: BaseException | None = None
         self._is_closed = False
+        self._stop_by = 0.0
         self._descriptor: int | None = None
         with ExitStack() as undoing:
             undoing.callback(self._leave)
@@ -154,11 +157,17 @@ class DrainThread:
         """Lines before `offset` are no longer needed."""
         self._writer.retain(offset=offset)
 
+    def finish(self) -> None:
+        """Has the drain end. `stop` waits for that."""
+        self._drain.finish(FINISH_SECONDS)
+        self._stop_by = time.monotonic() + PATIENCE
+
     def stop(self) -> None:
-        """Ends the drain; what it has taken is in the spool."""
-        self._drain.stop()
+        """Ends the drain. What has waited in the channel is in the spool, or it is said that there was no time for it."""
+        if not self._stop_by:
+            self.finish()
         if self.is_started:
-            self._thread.join(PATIENCE)
+            self._thread.join(max(self._stop_by - time.monotonic(), 0))
         if not self._thread.is_alive() and not self._is_closed:
             self._is_closed = True
             self._drain.close()

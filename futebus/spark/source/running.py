@@ -307,5 +307,7 @@ class Running:
     def stop(self) -> None:
         """Ends the drains."""
         drained, self._drained = self._drained, {}
+        for one in drained.values():  # all at the same time
+            one.finish()
         for one in drained.values():
             one.stop()

@@ -316,6 +316,20 @@ def test_a_drain_that_cannot_begin_keeps_nothing_open(
     assert bus.clients("B_x") == []
 
 
+def test_what_waits_on_the_bus_when_a_query_ends_is_in_its_spool(bus: Mount, tmp_path: Path) -> None:
+    """Who has written it does not write it again."""
+    news = threading.Condition()
+    drain = DrainThread(bus / "U_x", tmp_path / "spool", True, news)
+    drain.start()
+    with news:  # the drain waits, to tell of the lines that it takes first
+        (bus / "U_x").write_bytes(b"line\n")
+        until(lambda: Spool(tmp_path / "spool").end == 1, "the first line is taken")
+        (bus / "U_x").write_bytes(b"line\n" * 99)
+        drain.finish()
+    drain.stop()
+    assert Spool(tmp_path / "spool").end == 100
+
+
 def test_a_spool_that_another_query_has_is_said_with_what_to_do(
     bus: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,7 +84,7 @@ class Spread(Recorded):
         store = self._store / str(number)
         store.mkdir(parents=True)
         configuration = (
-            f'server_name: server{number}\njetstream {{ store_dir: "{store}" }}\n'
+            f'server_name: server{number}\nhttp: "{host.address}:-1"\njetstream {{ store_dir: "{store}" }}\n'
             f'cluster {{ name: three, listen: "{host.address}:{ROUTE_PORT}", routes: [{routes}] }}\n'
         )
 
@@ -186,6 +186,8 @@ class Spread(Recorded):
         """A harm while one of the servers is dead, hangs, or is cut off."""
 
         def both() -> None:
+            for each in self.servers:
+                each.wait_until_current()
             number = self.dice.randrange(3)
             server, host = self.servers[number], self._hosts[number]
             how = self.dice.choice(["killed", "hung", "cut off"])
