@@ -318,12 +318,23 @@ def test_a_drain_that_cannot_begin_keeps_nothing_open(
 
 def test_what_waits_on_the_bus_when_a_query_ends_is_in_its_spool(bus: Mount, tmp_path: Path) -> None:
     """Who has written it does not write it again."""
-    news = threading.Condition()
+    waits = threading.Event()
+
+    class News(threading.Condition):
+        def __enter__(self) -> bool:
+            if threading.current_thread() is threading.main_thread():
+                return super().__enter__()
+            waits.set()
+            entered = super().__enter__()
+            waits.clear()
+            return entered
+
+    news = News()
     drain = DrainThread(bus / "U_x", tmp_path / "spool", True, news)
     drain.start()
-    with news:  # the drain waits, to tell of the lines that it takes first
+    with news:
         (bus / "U_x").write_bytes(b"line\n")
-        until(lambda: Spool(tmp_path / "spool").end == 1, "the first line is taken")
+        until(waits.is_set, "the drain waits, to tell that there is a line, or that there is none")
         (bus / "U_x").write_bytes(b"line\n" * 99)
         drain.finish()
     drain.stop()
