@@ -7,8 +7,8 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
-import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,26 @@ from .waiting import DEADLINE, until
 SERVER = shutil.which("nats-server", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin") or "nats-server"
 
 T = TypeVar("T")
+
+HEALTHY = """
+import http.client, sys, time
+said, end = "", time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    asked = http.client.HTTPConnection(sys.argv[1], timeout=10)
+    try:
+        asked.request("GET", "/healthz")
+        answer = asked.getresponse()
+        if answer.status == 200:
+            sys.exit()
+        said = answer.read().decode()
+    except OSError as error:
+        said = str(error)
+    finally:
+        asked.close()
+    time.sleep(0.01)
+sys.exit(said)
+"""
+"""Waits until the server that has this monitor is healthy. It is run where the server is: others may not see the monitor."""
 
 
 class Server:
@@ -89,13 +109,9 @@ class Server:
 
         Until then they must not fail: what one alone has is not there without it. Its configuration has a monitor: `http`.
         """
-
-        def is_healthy() -> bool:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self._monitor}/healthz", timeout=DEADLINE) as answer:
-                return bool(answer.status == 200)
-            return False
-
-        until(is_healthy, "the server has what it missed")
+        asking = self._start(sys.executable, "-c", HEALTHY, self._monitor.removeprefix("http://"), str(DEADLINE))
+        said = asking.communicate()
+        assert asking.returncode == 0, f"the server does not get what it missed: {said}"
 
     def kill(self) -> None:
         """Kills it, outright."""
