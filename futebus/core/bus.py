@@ -149,11 +149,11 @@ class Bus:
         """Opens a channel that is there: as a slave, if it has a master.
 
         Raises:
-            NoMaster: its master has closed.
+            NoMaster: its master takes no more, or has closed.
             TooManyClients, TooManyForUser, ShuttingDown: see there.
         """
         self._check_room(owner)
-        if channel.is_dead:
+        if channel.is_shut:
             raise NoMaster
         self.keep(channel)
         effects = Effects(now)
@@ -231,6 +231,26 @@ class Bus:
         self._writes.forget_finished(effects)
         return effects
 
+    def shut(self, client: Client, now: int) -> Effects:
+        """Its master takes no more messages: for who writes to the channel, or looks for it, it has closed.
+
+        The master reads what has been accepted, and then end of file. What it writes reaches its slaves as before.
+
+        Raises:
+            Forbidden: the client is no master.
+        """
+        if client.role is not Role.MASTER:
+            raise Forbidden("it is its master who ends a channel")
+        channel = client.channel
+        effects = Effects(now)
+        self._unname(channel, now)
+        if not channel.is_shut:
+            self.keep(channel)
+            channel.shut(effects)
+            self._writes.fail(list(channel.blocked), NobodyReads("the master takes no more"), effects)
+            self._writes.forget_finished(effects)
+        return effects
+
     # ------------------------------------------------------------------------------------------ messages
 
     def write(
@@ -292,7 +312,7 @@ class Bus:
         """Reads up to `size` bytes.
 
         Returns:
-            The bytes, none at the end of file (the master is gone, or the bus is going down); None when the call waits.
+            The bytes, none at the end of file (no message will come any more); None when the call waits.
 
         Raises:
             WouldBlock: there is nothing to read.
@@ -308,7 +328,7 @@ class Bus:
         was_full = is_master and client.mailbox.is_full
         piece = client.take(size, now)
         if piece is None:
-            if channel.is_dead or self.is_shutting_down:
+            if client.is_over or self.is_shutting_down:
                 return b"", effects
             if token is None:
                 raise WouldBlock
@@ -318,7 +338,7 @@ class Bus:
             return None, effects
         if is_master:
             self._writes.admit(channel, was_full, effects)
-        if (channel.is_dead or self.is_shutting_down) and not client.mailbox:
+        if (client.is_over or self.is_shutting_down) and not client.mailbox:
             client.wake_poller(effects)  # now it has hung up
         return piece, effects
 
@@ -350,25 +370,11 @@ class Bus:
 
         With `arm`, the next change from not ready to ready is reported once, as `Effects.ready`.
         """
-        channel = client.channel
-        reads, writes = client.access
-        ended = channel.is_dead or self.is_shutting_down
         if arm:
             client.is_armed = True
             if client.may_wait:
-                channel.armed_slaves.add(client)
-        waits = bool(client.mailbox)
-        writable = writes and (ended or channel.is_writable(client))
-        if writable:
-            client.needs = 0  # it is told: only the next change is news
-        elif client.writing:
-            client.was_told_to_wait = True
-        return Readiness(
-            readable=reads and (waits or ended),
-            hung_up=reads and ended and not waits,
-            writable=writable,
-            broken=writes and ended,
-        )
+                client.channel.armed_slaves.add(client)
+        return client.readiness(is_shutting_down=self.is_shutting_down)
 
     # ------------------------------------------------------------------------------------------ the end
 

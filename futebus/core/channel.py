@@ -63,6 +63,8 @@ class Channel:
         self.atime = self.mtime = self.ctime = self.created_at = now
         self.is_named = True
         """Whether the bus still lists it."""
+        self.is_shut = False
+        """Whether its master takes no more messages, or has closed."""
         self.is_dead = False
         """Whether its master has closed."""
         self.clients: dict[int, Client] = {}
@@ -127,7 +129,7 @@ class Channel:
         is_master = client.role is Role.MASTER
         if is_master:
             self.master = None
-            self.is_dead = True
+            self.is_shut = self.is_dead = True
         if self.clients.pop(client.id, None):
             self.lost += client.mailbox.messages + client.mailbox.controls
         self.readers.pop(client.id, None)
@@ -138,6 +140,16 @@ class Channel:
             self.end_of_messages(effects)
         elif self.kind.tells_master and (told := self.listener):
             told.deliver_control(address.closed(client.id), effects)
+
+    def shut(self, effects: Effects) -> None:
+        """Its master takes no more messages. Who writes to it finds out, and so does the master when it has read what waits."""
+        self.is_shut = True
+        for client in self.clients.values():
+            if client.role is Role.SLAVE and client.access.writes:
+                client.wake_poller(effects)
+        if self.master and not self.master.mailbox:
+            self.master.end_reads(effects)
+            self.master.wake_poller(effects)
 
     def end_of_messages(self, effects: Effects) -> None:
         """No message will come any more: whoever waits, in a read or a poll, is told.
@@ -191,8 +203,8 @@ class Channel:
 
     @property
     def listener(self) -> Client | None:
-        """The master, if it reads."""
-        return self.master if self.master and self.master.access.reads else None
+        """The master, if it reads, and takes more."""
+        return self.master if self.master and self.master.access.reads and not self.is_shut else None
 
     @property
     def room(self) -> tuple[int, int]:

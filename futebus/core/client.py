@@ -225,6 +225,29 @@ class Client:
             self.channel.armed_slaves.discard(self)
             effects.ready.append(self)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no message will come for it any more, as far as that is the channel's doing."""
+        return self.channel.is_shut if self.role is Role.MASTER else self.channel.is_dead
+
+    def readiness(self, *, is_shutting_down: bool) -> Readiness:
+        """What it could do without waiting. It counts as told."""
+        reads, writes = self.access
+        is_over = self.is_over or is_shutting_down
+        refuses = is_shutting_down or (self.channel.is_shut and self.role is Role.SLAVE)
+        waits = bool(self.mailbox)
+        writable = writes and (refuses or self.channel.is_writable(self))
+        if writable:
+            self.needs = 0  # only the next change is news
+        elif self.writing:
+            self.was_told_to_wait = True
+        return Readiness(
+            readable=reads and (waits or is_over),
+            hung_up=reads and is_over and not waits,
+            writable=writable,
+            broken=writes and refuses,
+        )
+
     def end_reads(self, effects: Effects) -> None:
         """No message will come any more: reads that wait get end of file."""
         self.keep()

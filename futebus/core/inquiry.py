@@ -16,6 +16,9 @@ FORM = struct.Struct("=I4c5Q")
 REQUEST = 0x8000_0000 | FORM.size << 16 | 0xF5 << 8 | 1
 """The number of the ioctl(2): `_IOR(0xF5, 1, char[48])`."""
 
+SHUT = 0xF5 << 8 | 2
+"""The number of the ioctl(2) by which a master takes no more messages, `_IO(0xF5, 2)`: see `Bus.shut`."""
+
 _ROLES = {role: role.value[0].encode() for role in Role}
 _READS, _WRITES, _BULK = 1, 2, 4
 _ENDED, _REMOVED = 1, 2

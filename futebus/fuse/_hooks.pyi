@@ -19,6 +19,7 @@ def install(
     write: Callable[[Request, int, bytes, int, int], int | None],
     interrupt: Callable[[Request], None],
     inquire: Callable[[int], bytes | None],
+    shut: Callable[[int], int],
 ) -> None:
     """Names the callables that serve the next session.
 
@@ -29,6 +30,7 @@ def install(
             None and answers the request later.
         interrupt: gets a request that is to be answered later and whose caller got a signal.
         inquire: gets a file handle. Returns what the ioctl(2) of `core.inquiry` tells of it; None if it is no channel.
+        shut: gets a file handle, whose ioctl(2) is `core.inquiry.SHUT`. Returns 0, or an errno.
 
     """
 

@@ -44,10 +44,11 @@ from . import _hooks, nodes
 from .answers import answered, described
 from .attributes import BLOCK, Attributes, Root
 from .callers import may_open, owner
+from .files import OpenChannel, OpenStat
 from .listings import FIRST_FILE, Listings, check_room
 from .nodes import AlreadyTaken, Node, Nodes, StatFile
 from .turns import Insisted
-from .waiting import Calls, OpenChannel, OpenStat
+from .waiting import Calls
 
 log = logging.getLogger(__name__)
 
@@ -234,8 +235,8 @@ class Directory(pyfuse3.Operations):
             raise NobodyReads(f"{channel.name.decode()} is read-only")
         if not isinstance(channel, StatFile):  # what goes on can be seen all the same
             _check_memory()
-            if channel.is_dead and self.nodes.send_back(ctx.pid):
-                # Its master has closed since it was looked up. There may be another, or ENOENT or ESPIPE is the answer.
+            if channel.is_shut and self.nodes.send_back(ctx.pid):
+                # Its master has ended it since it was looked up. There may be another, or ENOENT or ESPIPE is the answer.
                 raise FUSEError(errno.ESTALE)
         try:
             self.nodes.open(node, ctx.pid, access.writes)
@@ -343,6 +344,16 @@ class Directory(pyfuse3.Operations):
             | (select.POLLOUT | select.POLLWRNORM) * ready.writable
             | select.POLLERR * ready.broken
         )
+
+    def shut(self, fh: int) -> int:
+        """Serves an IOCTL request: see `_hooks.install`."""
+        file = self._calls[fh]
+        if isinstance(file, OpenStat):
+            return errno.ENOTTY
+        if not (number := self._calls.shut(file.client)):
+            self.nodes.lose_name(file.client.channel)
+            self.nodes.prune()
+        return number
 
     # ------------------------------------------------------------------------------------------ what a bus has not
 

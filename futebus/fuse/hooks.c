@@ -12,7 +12,7 @@
  * - Opened channels become streams (FOPEN_STREAM: no file position, so no lock that a blocked reader would hold against
  *   writers of the same description) that need no FLUSH. libfuse's reply functions know no stream flag.
  * - Entries carry an st_ino of their own beside the node id.
- * - ioctl(2) with a number of ours reaches a fourth callable, with the handle of the open file that it is about.
+ * - ioctl(2) with a number of ours reaches a fourth or fifth callable, with the handle of the open file that it is about.
  * - A READ that comes from the kernel's page cache (mmap, sendfile, readahead) is refused: nobody would be there to interrupt it.
  * - Inodes can be made long (FUSE_NOTIFY_STORE), so that writes of one inode do not exclude each other.
  * - Runs of READ and WRITE requests are served without a pass through the event loop between them.
@@ -75,9 +75,10 @@ static int hurried; /* whether the event loop has something to do: then it does 
 #define KEPT_FREE_BYTES (8 << 20)
 #define OWN_MAPPING_BYTES (2 << 20)
 
-/* The number of our ioctl(2), of a file: see core/inquiry.py. */
+/* The numbers of our ioctl(2)s, of a file: see core/inquiry.py. */
 #define INQUIRY_BYTES 48
 #define INQUIRE _IOR(0xF5, 1, char[INQUIRY_BYTES])
+#define SHUT _IO(0xF5, 2)
 
 /* How many background requests (RELEASE is one) the kernel sends before one of them is answered. None of ours ever waits. */
 #define MAX_BACKGROUND 512
@@ -93,7 +94,7 @@ static int hurried; /* whether the event loop has something to do: then it does 
 /* What a write costs beside its bytes. */
 #define WRITE_BYTES 1024
 
-static PyObject *on_read, *on_write, *on_interrupt, *on_inquire;
+static PyObject *on_read, *on_write, *on_interrupt, *on_inquire, *on_shut;
 static int session_hooked;                       /* fuse_session_new was reached */
 static struct fuse_session *nonblocking_session; /* whose descriptor is non-blocking */
 static int is_cached_read;                       /* whether the READ that is being served fills the page cache */
@@ -426,6 +427,21 @@ static void serve_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t
                                  (long long)offset, fi->flags));
 }
 
+static void serve_shut(fuse_req_t req, uint64_t handle)
+{
+    PyObject *answer = PyObject_CallFunction(on_shut, "K", (unsigned long long)handle);
+    long error = answer ? PyLong_AsLong(answer) : -1;
+    if (error < 0) {
+        PyErr_WriteUnraisable(on_shut);
+        error = EIO;
+    }
+    Py_XDECREF(answer);
+    if (error)
+        fuse_reply_err(req, (int)error);
+    else
+        fuse_reply_ioctl(req, 0, NULL, 0);
+}
+
 static void serve_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int number, void *argument, struct fuse_file_info *fi,
                         unsigned flags, const void *data, size_t size, size_t room)
 {
@@ -433,6 +449,10 @@ static void serve_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int number, voi
     (void)argument;
     (void)data;
     (void)size;
+    if (number == SHUT && !(flags & FUSE_IOCTL_DIR)) {
+        serve_shut(req, fi->fh);
+        return;
+    }
     if (number != INQUIRE || flags & FUSE_IOCTL_DIR || room < INQUIRY_BYTES) {
         fuse_reply_err(req, ENOTTY);
         return;
@@ -680,10 +700,10 @@ INTERPOSED int fuse_reply_create(fuse_req_t req, const struct fuse_entry_param *
 
 static PyObject *hooks_install(PyObject *module, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"read", "write", "interrupt", "inquire", NULL};
-    PyObject *read, *write, *interrupt, *inquire;
+    static char *names[] = {"read", "write", "interrupt", "inquire", "shut", NULL};
+    PyObject *read, *write, *interrupt, *inquire, *shut;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOO", names, &read, &write, &interrupt, &inquire))
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOOO", names, &read, &write, &interrupt, &inquire, &shut))
         return NULL;
     session_hooked = 0;
     nonblocking_session = NULL;
@@ -691,10 +711,12 @@ static PyObject *hooks_install(PyObject *module, PyObject *args, PyObject *keywo
     Py_INCREF(write);
     Py_INCREF(interrupt);
     Py_INCREF(inquire);
+    Py_INCREF(shut);
     Py_XSETREF(on_read, read);
     Py_XSETREF(on_write, write);
     Py_XSETREF(on_interrupt, interrupt);
     Py_XSETREF(on_inquire, inquire);
+    Py_XSETREF(on_shut, shut);
     Py_RETURN_NONE;
 }
 
@@ -824,7 +846,7 @@ static PyObject *hooks_has_room(PyObject *module, PyObject *number)
 
 static PyMethodDef hooks_methods[] = {
     {"install", (PyCFunction)(void (*)(void))hooks_install, METH_VARARGS | METH_KEYWORDS,
-     "install(*, read, write, interrupt, inquire): the callables that serve the next session."},
+     "install(*, read, write, interrupt, inquire, shut): the callables that serve the next session."},
     {"lengthen", hooks_lengthen, METH_VARARGS, "lengthen(number, size): sets the size of an inode that nobody has open. An errno."},
     {"reached", hooks_reached, METH_NOARGS, "Whether the session made since install() goes through the hooks."},
     {"prune", hooks_prune, METH_O,

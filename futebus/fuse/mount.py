@@ -160,7 +160,11 @@ class Mounted:
 
     def _mount_it(self) -> None:
         _hooks.install(
-            read=self._calls.read, write=self._calls.write, interrupt=self._calls.interrupt, inquire=self._calls.inquire
+            read=self._calls.read,
+            write=self._calls.write,
+            interrupt=self._calls.interrupt,
+            inquire=self._calls.inquire,
+            shut=self._directory.shut,
         )
         user = self._options.user
         with ExitStack() as inside:

@@ -16,8 +16,8 @@ from futebus.core import stat
 from futebus.core.bus import Bus
 from futebus.host.logs import tell_error
 
+from .files import OpenStat
 from .turns import Turns
-from .waiting import OpenStat
 
 log = logging.getLogger(__name__)
 

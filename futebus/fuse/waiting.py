@@ -12,9 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
 
-import pyfuse3
-
-from futebus.core import inquiry, kinds
+from futebus.core import inquiry
 from futebus.core.bus import Bus
 from futebus.core.channel import Behind, Broadcast, Channel
 from futebus.core.client import Client, Effects, Token
@@ -25,117 +23,16 @@ from futebus.host.logs import tell, tell_error
 
 from . import _hooks
 from ._hooks import Request
+from .files import OpenChannel, OpenStat
 from .turns import Turns
 
 log = logging.getLogger(__name__)
-
-_SPLIT_PIECE = (1 << 20) - 4096
-"""The kernel splits long writes. All pieces but the last are `max_write` (1 MiB) long, less what their first page lacks."""
-
 
 _WORK = 500
 """How much of a write is done at once, as in `Effects.work`: a millisecond's worth."""
 
 _AT_ONCE = 32
 """How many parked calls are answered, or pollers told, at once: a millisecond's worth."""
-
-
-class OpenChannel:
-    """One open file description of a channel, as the kernel sees it."""
-
-    __slots__ = ("client", "expected_offset", "node", "poll_handle", "swallowed")
-
-    def __init__(self, client: Client, node: int) -> None:
-        self.client = client
-        self.node = node
-        self.poll_handle: pyfuse3.PollHandle | None = None
-        self.expected_offset = 0
-        """Where the next piece of a split write would begin."""
-        self.swallowed: BusError | None = None
-        """What was wrong with a later piece of a split write: the kernel made a short count of it."""
-
-    def continues_write(self, offset: int, size: int, flags: int) -> bool:
-        """Whether a WRITE request is a further piece of the write(2) that the one before it belonged to.
-
-        A stream has no file position, so a write(2) begins at offset 0, or at the end of what the kernel takes for the file's
-        size if it appends; then only the length of the piece before tells.
-        """
-        continues = 0 < offset == self.expected_offset
-        self.expected_offset = offset + size if size >= _SPLIT_PIECE or not flags & os.O_APPEND else 0
-        return continues
-
-
-class OpenStat:
-    """One open `_stat` or its like: its text comes a moment after it was opened.
-
-    Args:
-        name: which of them.
-        uid: who opens it.
-        node: by which node.
-    """
-
-    __slots__ = ("__weakref__", "_has_failed", "_text", "_waiting", "name", "node", "on_close", "uid")
-
-    def __init__(self, name: bytes, uid: int, node: int) -> None:
-        self.name = name
-        self.uid = uid
-        """Who has opened it."""
-        self.node = node
-        self.on_close: Callable[[OpenStat], object] = lambda file: None
-        """Called with it when it is closed: nobody wants its text any more. (Of nothing that refers to it: who waits for the
-        collection of garbage to be let go would wait for ever.)"""
-        self._has_failed = False
-        self._text: bytes | bytearray | None = None
-        self._waiting: dict[Request, tuple[int, int]] = {}
-
-    def read(self, request: Request, size: int, offset: int) -> bytes | int | None:
-        """The bytes from `offset`, or a negative errno; None while there is no text yet."""
-        if self._has_failed:
-            return -errno.EIO
-        if self._text is None:
-            self._waiting[request] = offset, size
-            return None
-        return self._piece(offset, size)
-
-    def interrupt(self, request: Request) -> None:
-        """A signal for a reader."""
-        if self._waiting.pop(request, None):
-            request.error(errno.EINTR)
-
-    def fail(self) -> None:
-        """There will be no text: who waits for it gets `EIO`, and so do programs later; people are told where to look."""
-        if self._text is not None:
-            pass  # only those are left who were not answered
-        elif self.name == kinds.STAT:
-            self._text = b"internal error: see the log\n"
-        else:
-            self._has_failed = True
-        while self._waiting:
-            request, _ = self._waiting.popitem()
-            request.error(errno.EIO)
-
-    def _piece(self, offset: int, size: int) -> bytes:
-        assert self._text is not None
-        with memoryview(self._text) as text:
-            return bytes(text[offset : offset + size])
-
-    def finish(self, text: bytes | bytearray) -> None:
-        """Here is the text. Those who have waited for it are answered by `answer`."""
-        self._text = text
-
-    def answer(self) -> bool:
-        """Answers the next of those who have waited, of whom there may be thousands. Returns whether there was one."""
-        if not self._waiting:
-            return False
-        request = next(iter(self._waiting))
-        offset, size = self._waiting.pop(request)
-        try:
-            piece = self._piece(offset, size)
-        except Exception:  # no memory, say
-            request.error(errno.EIO)
-        else:
-            request.data(piece)
-        return True
 
 
 class Calls:
@@ -247,6 +144,16 @@ class Calls:
         if not isinstance(file, OpenChannel):
             return None
         return inquiry.answer(file.client, is_shutting_down=self._bus.is_shutting_down)
+
+    def shut(self, client: Client) -> int:
+        """Its master ends a channel: see `Bus.shut`. Returns 0, or an errno."""
+        try:
+            self.settle(self._bus.shut(client, self._clock()), client.owner.uid)
+        except BusError as error:
+            return error.errno
+        except Exception:
+            return -self._internal_error("shut", client)
+        return 0
 
     def write(self, request: Request, handle: int, data: bytes, offset: int, flags: int) -> int | None:
         """Serves a WRITE request: see `_hooks.install`."""

@@ -21,7 +21,7 @@ from ..spool import SpoolWriter
 from ..spool.files import FULL
 from ..spool.layout import READ_BYTES
 from .channel import SAID_SECONDS, Say, check_channel, join
-from .ending import asked, left_of, take_name
+from .ending import asked, end, left_of
 
 LOOK_SECONDS = 1.0
 """How often the bus is asked, while lines come, how many it has dropped."""
@@ -107,7 +107,7 @@ class Drain:
     def finish(self, seconds: float) -> None:
         """Makes `run` return when what waits in the channel now is taken, or after so many seconds. Otherwise as `stop`.
 
-        Nobody else can open a channel that it masters from then on. `on_lines` is not called any more.
+        Nobody can open or write to a channel that it masters from then on. `on_lines` is not called any more.
         """
         self._deadline = time.monotonic() + seconds
         self._awaken()
@@ -222,7 +222,10 @@ class Drain:
                 self._tell_end(f"{self.channel}: the bus has gone ({error.strerror})")
                 return False
             if not size:
-                self._tell_end(f"{self.channel}: the channel has ended")
+                if self._is_shut(descriptor):
+                    self.is_idle = True
+                else:
+                    self._tell_end(f"{self.channel}: the channel has ended")
                 return False
             if not self._is_ending:
                 self._on_lines()
@@ -238,10 +241,15 @@ class Drain:
             return False
         if self._before is None:
             if self._is_master:
-                take_name(self.channel, descriptor)
+                end(descriptor)
             self._before = asked(descriptor)
         now = asked(descriptor)
         return self._before is None or now is None or not left_of(self._before, now) or time.monotonic() > self._deadline
+
+    def _is_shut(self, descriptor: int) -> bool:
+        """Whether it is one of us, maybe one before, who has ended the channel."""
+        told = asked(descriptor)
+        return self._is_master and told is not None and not told.has_ended
 
     def _tell_left(self, descriptor: int) -> None:
         """Says what is left of what waited when the end began: with the channel, it is given up."""

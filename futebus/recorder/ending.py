@@ -1,14 +1,12 @@
-"""What a recorder does with a channel when it ends: nobody else can come, and what had waited is told from what comes meanwhile.
+"""What a recorder does with a channel when it ends: nobody can write to it any more, and what waits is taken.
 
-The one rule: what had waited when the end began is taken, or it is said that it is lost. What comes later is its writers' affair.
+The one rule: what was accepted is taken, or it is said that it is lost.
 """
 
 import contextlib
-import os
-from pathlib import Path
 
 from ..client.inquire import Inquiry, inquire
-from ..host.mounted import NoBus, find_bus
+from ..client.shut import shut
 
 
 def asked(descriptor: int) -> Inquiry | None:
@@ -23,17 +21,10 @@ def left_of(before: Inquiry, now: Inquiry) -> int:
     return max(before.queued - (now.received - before.received) - (now.dropped - before.dropped), 0)
 
 
-def take_name(channel: Path, descriptor: int) -> None:
-    """Lets nobody else open a channel.
+def end(descriptor: int) -> None:
+    """Has the bus accept nothing more for a channel that we master: what waits is all that there will be.
 
-    Args:
-        channel: its name.
-        descriptor: it itself. Another one of that name is left alone.
+    A bus of an older futebus does not know how to. There, what comes meanwhile is accepted, and told.
     """
-    with contextlib.suppress(OSError, NoBus):
-        bus = find_bus(channel.parent)  # another may be there by now: who owns the directories above decides that
-        try:
-            if os.path.samestat(os.stat(channel.name, dir_fd=bus, follow_symlinks=False), os.fstat(descriptor)):
-                os.unlink(channel.name, dir_fd=bus)
-        finally:
-            os.close(bus)
+    with contextlib.suppress(OSError):
+        shut(descriptor)

@@ -24,7 +24,7 @@ from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
 from .children import PAUSE_SECONDS, how, pause_after
-from .ending import asked, left_of, take_name
+from .ending import asked, end, left_of
 from .publishing import Publishing
 from .recording import Held, Recording, adopted
 from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
@@ -365,23 +365,23 @@ class Holder:
             os.write(control, FINISH)
 
     def _begin_to_end(self) -> None:
-        """Lets nobody else open the channel of a master that ends, and looks how much waits there.
+        """Ends the channel of a master, and looks how much waits there.
 
         Under a service manager, SIGTERM is no end: what starts the service again finds the channel as it is.
         """
         if self._held is None:
             return
-        channel, held = self._recording.channel, self._held
-        takes_name = self._recording.is_master and not self._is_kept
+        held = self._held
+        is_ended = self._recording.is_master and not self._is_kept
 
         def take(wait: Callable[[float], bool]) -> Inquiry | None:
-            if takes_name:
-                take_name(channel, held.descriptor)
+            if is_ended:
+                end(held.descriptor)
             return asked(held.descriptor)
 
         found = apart(take, seconds=END_SECONDS / 2)
         self._before = self._before or found
-        if takes_name:
+        if is_ended:
             self._manager.drop(held.name)
 
     # ------------------------------------------------------------------------------------------ waiting

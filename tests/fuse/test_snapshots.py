@@ -14,9 +14,9 @@ from futebus.core import stat
 from futebus.core.bus import Bus
 from futebus.core.client import Access, Owner
 from futebus.fuse import snapshots as snapshots_module
+from futebus.fuse.files import OpenStat
 from futebus.fuse.snapshots import Snapshots
 from futebus.fuse.turns import Turns
-from futebus.fuse.waiting import OpenStat
 
 from ..helpers.mounts import Mount
 from ..helpers.waiting import until

@@ -15,8 +15,9 @@ from futebus.commands.futebus import main
 from futebus.core import stat
 from futebus.core.bus import Bus
 from futebus.fuse import answers, filesystem
+from futebus.fuse.files import OpenStat
 from futebus.fuse.nodes import Nodes
-from futebus.fuse.waiting import Calls, OpenStat
+from futebus.fuse.waiting import Calls
 
 HANDLERS = "getattr setattr statfs lookup unlink opendir readdir releasedir open create release poll".split()
 METHODS = (
