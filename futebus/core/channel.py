@@ -127,6 +127,7 @@ class Channel:
     def remove(self, client: Client, effects: Effects) -> None:
         """Lets a client go, with what waits for it and its partial message. If it was the master, the channel dies."""
         is_master = client.role is Role.MASTER
+        was_shut = self.is_shut
         if is_master:
             self.master = None
             self.is_shut = self.is_dead = True
@@ -137,7 +138,7 @@ class Channel:
         client.is_armed = False
         client.end_reads(effects)
         if is_master:
-            self.end_of_messages(effects)
+            self.end_of_messages(effects, was_shut=was_shut)
         elif self.kind.tells_master and (told := self.listener):
             told.deliver_control(address.closed(client.id), effects)
 
@@ -147,19 +148,21 @@ class Channel:
         for client in self.clients.values():
             if client.role is Role.SLAVE and client.access.writes:
                 client.wake_poller(effects)
-        if self.master and not self.master.mailbox:
+        if self.master and self.master.access.reads and not self.master.mailbox:
             self.master.end_reads(effects)
             self.master.wake_poller(effects)
 
-    def end_of_messages(self, effects: Effects) -> None:
+    def end_of_messages(self, effects: Effects, *, was_shut: bool = False) -> None:
         """No message will come any more: whoever waits, in a read or a poll, is told.
 
-        Who only reads and has something left to read notices nothing yet.
+        Who only reads and has something left to read notices nothing yet. Slaves know already that they cannot write if
+        `was_shut`.
         """
         for client in self.clients.values():
             try:
                 client.end_reads(effects)
-                if client.access.writes or not client.mailbox:
+                reads, writes = client.access
+                if (reads and not client.mailbox) or (writes and not (was_shut and client.role is Role.SLAVE)):
                     client.wake_poller(effects)
             except Exception as error:  # the others are to hear of it
                 effects.failure = error
@@ -368,8 +371,8 @@ class Channel:
 
     def tell_writable(self, was_full: bool, effects: Effects) -> None:
         """After the master has read: wakes the pollers of the slaves that can write again and could not before."""
-        if self.blocked:
-            return  # these come first, and when the last of them is served, everybody is looked at
+        if self.blocked or self.is_shut:
+            return  # these come first, and when the last of them is served, everybody is looked at; or all know the end
         for client in [client for client in self.armed_slaves if was_full or client.needs]:
             if self.is_writable(client):
                 client.needs = 0

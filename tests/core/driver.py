@@ -126,6 +126,9 @@ class Driver:
     def close(self, client: Client) -> None:
         self._keep(self.bus.close(client, self.tick()))
 
+    def shut(self, client: Client) -> None:
+        self._keep(self.bus.shut(client, self.tick()))
+
     def unlink(self, name: bytes) -> None:
         self.bus.unlink(name, self.tick())
 

@@ -7,6 +7,7 @@ from futebus.core.errors import (
     AlreadyThere,
     BadAddress,
     BusError,
+    Forbidden,
     MessageTooLong,
     NobodyReads,
     NoMaster,
@@ -95,7 +96,7 @@ class NaiveBus:
 
     def tell_service(self, channel: NaiveChannel, text: str) -> None:
         master = channel.master
-        if channel.letter == "S" and master is not None and master.reads:
+        if channel.letter == "S" and master is not None and master.reads and not channel.is_shut:
             self.arrive(master, Message(text.encode(), is_control=True))
 
     def unlink(self, name: bytes) -> None:
@@ -116,7 +117,7 @@ class NaiveBus:
             else:
                 channel.lost += 1
         if client.role == "master":
-            channel.is_dead = True
+            channel.is_shut = channel.is_dead = True
             if channel.is_named:
                 self.unlink(channel.name)
             self.fail_blocked(channel, NobodyReads)
@@ -124,6 +125,19 @@ class NaiveBus:
         elif client.role == "slave":
             self.tell_service(channel, f"{{{client.id:x}:c}}\n")
             self.admit(channel)
+
+    def shut(self, client: NaiveClient) -> None:
+        if client.role != "master":
+            raise Forbidden
+        channel = client.channel
+        if channel.is_named:
+            self.unlink(channel.name)
+        if not channel.is_shut:
+            channel.is_shut = True
+            self.fail_blocked(channel, NobodyReads)
+            if not client.has_something:
+                self.finished += [(token, b"") for token, _, _ in client.reading]
+                client.reading = []
 
     def fail_blocked(self, channel: NaiveChannel, error: type[BusError]) -> None:
         for client in channel.blocked:
@@ -154,7 +168,7 @@ class NaiveBus:
             client.wbuf = b""
             raise ShuttingDown
         master = client.channel.master
-        if client.role == "slave" and (master is None or not master.reads):
+        if client.role == "slave" and (master is None or not master.reads or client.channel.is_shut):
             client.wbuf = b""
             raise NobodyReads
         taken, must_wait = self.take_lines(client, data, 0, is_next=False)
@@ -308,7 +322,7 @@ class NaiveBus:
         if not client.reads:
             raise NotOpenForThis
         if not client.has_something:
-            if client.channel.is_dead or self.is_down:
+            if self.is_over(client):
                 return b""
             if token is None:
                 raise WouldBlock
@@ -357,17 +371,22 @@ class NaiveBus:
 
     # ------------------------------------------------------------------------------------------ readiness
 
-    def is_ended(self, client: NaiveClient) -> bool:
-        return client.channel.is_dead or self.is_down
+    def is_over(self, client: NaiveClient) -> bool:
+        """Whether no message will come for it any more."""
+        return client.channel.is_dead or self.is_down or (client.role == "master" and client.channel.is_shut)
+
+    def refuses(self, client: NaiveClient) -> bool:
+        """Whether what it writes has nowhere to go."""
+        return client.channel.is_dead or self.is_down or (client.role == "slave" and client.channel.is_shut)
 
     def readiness(self, client: NaiveClient) -> tuple[bool, bool, bool | None, bool]:
         """Readable, hung up, writable, broken. None where the contract does not say."""
-        ended = self.is_ended(client)
+        is_over, refuses = self.is_over(client), self.refuses(client)
         return (
-            client.reads and (client.has_something or ended),
-            client.reads and ended and not client.has_something,
-            client.writes and (ended or self.is_writable(client)),
-            client.writes and ended,
+            client.reads and (client.has_something or is_over),
+            client.reads and is_over and not client.has_something,
+            client.writes and (refuses or self.is_writable(client)),
+            client.writes and refuses,
         )
 
     def is_writable(self, client: NaiveClient) -> bool | None:

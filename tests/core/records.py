@@ -76,6 +76,7 @@ class NaiveChannel:
     mtime: int
     atime: int
     is_named: bool = True
+    is_shut: bool = False
     is_dead: bool = False
     last_id: int = 0
     clients: list[NaiveClient] = field(default_factory=list)

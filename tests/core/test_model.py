@@ -137,6 +137,13 @@ class BusMachine(Twins):
         self.caller = None
         self.agree(lambda: (None, self.bus.close(real, self.naive.now)), lambda: self.naive.close(client))
 
+    @rule(index=INDEX, ends=st.sampled_from([False, False, False, True]))
+    def shut(self, index: int, ends: bool) -> None:
+        if ends:
+            real = self.real[client := self.pick(index, lambda client: client.role == "master")]
+            self.caller = None
+            self.agree(lambda: (None, self.bus.shut(real, self.naive.now)), lambda: self.naive.shut(client))
+
     @rule(what=st.sampled_from(["nothing"] * 8 + ["U", "A", "S", "B", "B2", "+B", "shut down"]))
     def unlink_or_shut_down(self, what: str) -> None:
         """The calls after which there is less to see."""

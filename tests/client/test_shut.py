@@ -1,0 +1,99 @@
+"""A master ends its channel, on a bus that is mounted: ioctl(2), and whoever writes at that moment."""
+
+import errno
+import fcntl
+import os
+import threading
+
+import pytest
+
+from futebus.client.shut import shut
+from futebus.core.inquiry import SHUT
+from tests.helpers.mounts import Mount, Mounting
+from tests.helpers.programs import Start
+
+WRITERS = """
+i=0
+exec 3> "$1" || exit
+while echo "$2 $i" >&3; do i=$((i+1)); done 2> /dev/null
+echo $i
+"""
+"""Writes lines until that fails, and tells how many were accepted."""
+
+
+def test_nothing_that_was_accepted_is_lost(mounting: Mounting, start: Start) -> None:
+    """Shells that write as fast as they can, to a queue that is full now and then."""
+    bus = mounting("max_queue=64")
+    for turn in range(5):
+        master = os.open(bus / ".U_x", os.O_RDONLY | os.O_CREAT)
+        writers = [start("bash", "-c", WRITERS, "bash", bus / "U_x", f"{turn}.{number}") for number in range(3)]
+        heard = b""
+        while heard.count(b"\n") < 500:
+            heard += os.read(master, 1 << 16)
+        shut(master)
+        while piece := os.read(master, 1 << 16):
+            heard += piece
+        told = [int(writer.communicate()[0]) for writer in writers]
+        expected = {f"{turn}.{number} {line}" for number, count in enumerate(told) for line in range(count)}
+        lines = heard.decode().splitlines()
+        assert len(lines) == len(expected)
+        assert set(lines) == expected
+        os.close(master)
+
+
+def test_whoever_waits_is_answered(mounting: Mounting) -> None:
+    bus = mounting("max_queue=1")
+    master = os.open(bus / ".S_x", os.O_RDWR | os.O_CREAT)
+    slave = os.open(bus / "S_x", os.O_RDWR)
+    answers: list[object] = []
+
+    def write() -> None:
+        for _ in range(2):
+            try:
+                answers.append(os.write(slave, b"one\ntwo\nthree\n"))
+            except OSError as error:
+                answers.append(error.errno)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    bus.wait_for_blocked_writers(1, "S_x")
+    shut(master)
+    writing.join()
+    assert answers == [4, errno.ESRCH]
+    assert os.listdir(bus.path) == [name for name in os.listdir(bus.path) if name.startswith("_")]
+    with pytest.raises(FileNotFoundError):
+        os.open(bus / "S_x", os.O_WRONLY)
+    assert [os.read(master, 100) for _ in range(3)] == [b"{2:o}\n", b"{2}one\n", b""]
+    os.write(master, b"{2}answer\n")
+    assert os.read(slave, 100) == b"answer\n"
+    os.close(master)
+    assert os.read(slave, 100) == b""
+    os.close(slave)
+
+
+def test_a_read_that_waits_ends(bus: Mount) -> None:
+    master = os.open(bus / ".U_x", os.O_RDONLY | os.O_CREAT)
+    pieces: list[bytes] = []
+    reading = threading.Thread(target=lambda: pieces.append(os.read(master, 100)))
+    reading.start()
+    bus.wait_for_readers(1, "U_x")
+    shut(master)
+    reading.join()
+    assert pieces == [b""]
+    os.close(master)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("U_x", errno.EPERM), ("B_x", errno.EPERM), ("_stat", errno.ENOTTY), ("", errno.ENOTTY)]
+)
+def test_nobody_else_can(bus: Mount, name: str, number: int) -> None:
+    master = os.open(bus / ".U_x", os.O_RDONLY | os.O_CREAT)
+    bus.touch("B_x")
+    descriptor = os.open(bus / name, os.O_RDONLY)
+    with pytest.raises(OSError) as refused:  # noqa: PT011 (its number is looked at)
+        fcntl.ioctl(descriptor, SHUT)
+    assert refused.value.errno == number
+    (bus / "U_x").write_bytes(b"one\n")
+    assert os.read(master, 100) == b"one\n"
+    os.close(descriptor)
+    os.close(master)
