@@ -264,11 +264,15 @@ def test_what_comes_while_it_ends_is_recorded_too(bus: Mount, recording: Recordi
             sent += writer.write(b"x" * 99 + b"\n") // 100
             return Spool(recorder.spool).end
 
+        def write_on() -> None:
+            nonlocal sent
+            while True:
+                sent += writer.write((b"x" * 99 + b"\n") * 5000) // 100
+
         until(begins, "it records")
         recorder.process.send_signal(signal.SIGTERM)
         with pytest.raises(ProcessLookupError):
-            while True:
-                sent += writer.write((b"x" * 99 + b"\n") * 5000) // 100
+            write_on()
     assert recorder.process.wait(DEADLINE) == 0
     assert Spool(recorder.spool).end == sent
     assert recorder.words == f"futebus-record: recording {bus / 'U_x'} into {recorder.spool}\n"
