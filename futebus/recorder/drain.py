@@ -254,6 +254,8 @@ class Drain:
     def _tell_left(self, descriptor: int) -> None:
         """Says what is left of what waited when the end began: with the channel, it is given up."""
         if self._before and (now := asked(descriptor)) and (left := left_of(self._before, now)):
+            with contextlib.suppress(OSError):  # it may be for a full disk that they are left
+                self.spool.note_lost(left)
             lost = f"{counted(left, 'line')} of it {'is' if left == 1 else 'are'} lost"
             self._say(f"{self.channel}: ended before everything that was queued was taken; {lost}")
 

@@ -7,6 +7,8 @@ import contextlib
 
 from ..client.inquire import Inquiry, inquire
 from ..client.shut import shut
+from ..spool import SpoolError, SpoolLock, SpoolWriter
+from .recording import Recording
 
 
 def asked(descriptor: int) -> Inquiry | None:
@@ -28,3 +30,14 @@ def end(descriptor: int) -> None:
     """
     with contextlib.suppress(OSError):
         shut(descriptor)
+
+
+def note_lost(recording: Recording, lock: SpoolLock, count: int) -> None:
+    """Notes in a spool that nobody writes now how many lines were lost behind those that are there, if the disk lets it."""
+    with (
+        contextlib.suppress(SpoolError, OSError),
+        SpoolWriter(
+            recording.spool, recording.channel.name, is_continued=True, segment_bytes=recording.segment_bytes, lock=lock
+        ) as spool,
+    ):
+        spool.note_lost(count)

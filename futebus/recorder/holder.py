@@ -24,7 +24,7 @@ from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
 from .children import PAUSE_SECONDS, how, pause_after
-from .ending import asked, end, left_of
+from .ending import asked, end, left_of, note_lost
 from .publishing import Publishing
 from .recording import Held, Recording, adopted
 from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
@@ -216,6 +216,7 @@ class Holder:
             return False
         if left:
             self._complain(f"{words}; {counted(left, 'line')} of it {'is' if left == 1 else 'are'} lost")
+            note_lost(self._recording, self._lock, left)
         elif is_unknown:
             self._complain(f"{words}; how much of it is lost, the bus does not say")
         elif self._is_late:

@@ -139,7 +139,7 @@ def summary(path: Path) -> str:
         "disk": f"{readable_size(disk)} in {counted(len(segments), 'segment')}, with room that is kept for lines to come",
         "first": "-" if first_time is None else _moment(first_time),
         "last": "-" if first_time is None else _moment(last.time),
-        "lost": f"{last.lost}, that came faster than they could be taken" if last.lost else "none that is known",
+        "lost": f"{last.lost}, that could not be taken" if last.lost else "none that is known",
     }
     if note := read_note(path):
         rows |= _published(spool, note)

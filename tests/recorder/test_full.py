@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from futebus.spool import Spool
+from futebus.spool import Spool, SpoolWriter
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Server
@@ -90,6 +90,8 @@ def test_an_end_on_a_full_disk_tells_what_is_lost(bus: Mount, recording: Recordi
     assert "lines still come" not in recorder.words
     assert "came while it ended" not in recorder.words
     assert lines_of(recorder.spool) == before
+    with SpoolWriter(recorder.spool, "U_x", is_continued=True) as spool:
+        assert spool.lost == int(found[1])
 
 
 def test_an_end_takes_what_waits_if_there_is_room_again(

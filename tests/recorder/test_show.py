@@ -167,7 +167,7 @@ def test_info(spool: Path) -> None:
     assert rows["lines"] == "300, from 0 up to 300"
     assert rows["bytes"] == "30000 (29.3K)"
     assert re.fullmatch(r"[\d.]+[KM] in 1 segment, with room that is kept for lines to come", rows["disk"])
-    assert rows["lost"] == "7, that came faster than they could be taken"
+    assert rows["lost"] == "7, that could not be taken"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d", rows["first"])
     assert rows["first"] <= rows["last"]
 

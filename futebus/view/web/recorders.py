@@ -53,7 +53,7 @@ class Kept:
     last: float
     """When something was added last, in seconds since the epoch."""
     lost: int
-    """How many lines came faster than they could be taken."""
+    """How many lines could not be taken: they came too fast, or waited when it ended."""
 
 
 @dataclass(frozen=True, slots=True)
