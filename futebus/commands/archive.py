@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -266,7 +267,7 @@ def _order(given: argparse.Namespace) -> "Order":
         raise _Wrong(f"{given.stats}: --stats wants a B channel" + (" of its own" if stats.name[:1] == "B" else ""))
     if stats is not None and not is_bus(stats.parent):
         raise _Wrong(f"{given.stats}: --stats wants a channel, and no bus is mounted on {stats.parent}")
-    return Order(
+    order = Order(
         channels=channels,
         bus=bus,
         pattern=pattern,
@@ -288,6 +289,20 @@ def _order(given: argparse.Namespace) -> "Order":
         conf=tuple(given.conf),
         **stream,
     )
+    for text in _told_to_spark(order):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _Wrong(f"{text}: it is no UTF-8, and Spark has no other text") from None
+    return order
+
+
+def _told_to_spark(order: "Order") -> Iterator[str]:
+    """All text of an order that Spark is to know."""
+    yield from map(str, filter(None, (*order.channels, order.bus, order.pattern, order.root, order.spools, order.stats)))
+    yield from (order.errors, order.master)
+    for pair in (*order.conf, *order.stream_options):
+        yield from pair
 
 
 def _stream(given: argparse.Namespace, names: list[str]) -> dict[str, Any]:

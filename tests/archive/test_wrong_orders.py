@@ -48,6 +48,9 @@ def handlers() -> Iterator[None]:
             "argument --master: foo: not local, local[N], spark://HOST:PORT, yarn",
         ),
         (["--master", "sparkk://x", "/bus/B_log", "/archive"], "argument --master: sparkk://x: not local, local[N], spark://"),
+        (["/bus/B_log", "/archive\udcff"], r"/archive\xff: it is no UTF-8, and Spark has no other text"),
+        (["--spools", "/sp\udcff", "/bus/B_log", "/archive"], r"/sp\xff: it is no UTF-8, and Spark has no other text"),
+        (["--conf", "spark.x=\udcff", "/bus/B_log", "/archive"], r"\xff: it is no UTF-8, and Spark has no other text"),
         (["--files", "0", "/bus/B_log", "/archive"], "argument --files: not a number from 1 on: '0'"),
     ],
 )
