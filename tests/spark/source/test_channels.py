@@ -1,5 +1,6 @@
 """Channels that a pattern matches, whoever made them and whatever they are called: a reader as Spark uses it, without Spark."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -20,7 +21,7 @@ from futebus.spool import Spool, SpoolInUse, SpoolWriter
 
 from ...helpers.descriptors import descriptors
 from ...helpers.mounts import SHOWN, Mount, Mounting
-from ...helpers.waiting import until
+from ...helpers.waiting import DEADLINE, until
 
 Said = list[tuple[str, str]]
 
@@ -339,6 +340,28 @@ def test_what_waits_on_the_bus_when_a_query_ends_is_in_its_spool(bus: Mount, tmp
         drain.finish()
     drain.stop()
     assert Spool(tmp_path / "spool").end == 100
+
+
+def test_what_is_written_while_a_query_ends_is_in_its_spool(mounting: Mounting, tmp_path: Path) -> None:
+    """As long as it is accepted."""
+    bus = mounting("max_queue=1000")
+    drain = DrainThread(bus / "U_x", tmp_path / "spool", True, threading.Condition())
+    drain.start()
+    sent = 0
+
+    def write_on() -> None:
+        nonlocal sent
+        with open(bus / "U_x", "wb", buffering=0) as file, contextlib.suppress(ProcessLookupError):
+            while True:
+                sent += file.write((b"x" * 99 + b"\n") * 5000) // 100
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    until(lambda: Spool(tmp_path / "spool").end, "it comes")
+    drain.stop()
+    writer.join(DEADLINE)
+    assert not writer.is_alive()
+    assert Spool(tmp_path / "spool").end == sent
 
 
 def test_a_spool_that_another_query_has_is_said_with_what_to_do(
