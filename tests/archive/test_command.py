@@ -1,6 +1,7 @@
 """`futebus-archive` itself, in processes of its own that are killed."""
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -154,6 +155,38 @@ def test_a_query_whose_process_is_killed_goes_on(mounting: Mounting, place: Path
     assert process.wait(120) == 0, said
     assert said.count("the query archive has failed, and is started again in 1 s: ") >= 2
     assert [line.value for line in read(root)] == [f"job {number}" for number in range(3)]
+
+
+@pytest.mark.timeout(400)
+def test_what_is_said_while_it_ends_is_in_its_spool(mounting: Mounting, place: Path, start: Start) -> None:
+    """As long as it is accepted: the bus says nothing of lines that nobody has read."""
+    bus = mounting(patience=380.0)
+    root = place / "archive"
+    sent = 0
+
+    def write_on(file: io.FileIO) -> None:
+        nonlocal sent
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                sent += file.write((b"x" * 99 + b"\n") * 50) // 100
+                time.sleep(0.001)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with (place / "words").open("w") as words:
+            process = start(*COMMAND, *QUICK, "--every", "0.5s", bus / "U_jobs", root, stderr=words)
+        until(lambda: process.poll() is not None or bus.clients("U_jobs", role="master"), "it listens", SLOW)  # noqa: B023
+        with open(bus / "U_jobs", "wb", buffering=0) as file:
+            writer = threading.Thread(target=write_on, args=[file])
+            writer.start()
+            before = archived(root)
+            until(lambda: process.poll() is not None or archived(root) > before, "it archives", SLOW)  # noqa: B023
+            assert process.poll() is None, (place / "words").read_text()
+            os.killpg(process.pid, number)
+            writer.join(120)
+            assert not writer.is_alive()
+        assert process.wait(120) == 0, (place / "words").read_text()
+        assert Spool(root / "_futebus" / "spools" / "U_jobs").end == sent
+    assert "unread" not in bus.words
 
 
 ODD = ["B_a b ", "B_new\nline", "B_\x1b[2J", "B_wörld", "B_%41,x=1:2", "B_\\", "B_'\"*?[]{}", "B_" + "n" * 245, "A_chat"]
