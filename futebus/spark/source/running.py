@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -47,8 +48,16 @@ class Running:
         """Where the next batch begins, for a Spark that does not tell; nothing until that is known."""
         self._looked = 0.0
         self._initial = options.spool / f"initial-{options.key}.json"
+        self._is_ending = False
+        self._stopping = threading.Lock()
+        """Held by who ends the drains. Who comes second must not end the process before that is done."""
+        self._ended_by: int | None = None
+        """The signal that has come."""
+        self._word: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """What the thread that ends the process waits for: that signal, or the end without one."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._end)
+            threading.Thread(target=self._end, name="end", daemon=True).start()
+            signal.signal(signal.SIGTERM, self._note)
         try:
             for channel in options.channels:
                 self._add(channel)
@@ -61,10 +70,15 @@ class Running:
             self.stop()
             raise
 
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        self.stop()
-        sys.stderr.flush()
-        os._exit(128 + number)
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        # No more here: the main thread may hold what the drains wait for. Spark sends the signal once or twice.
+        self._ended_by = number
+        self._word.put(None)
+
+    def _end(self) -> None:
+        self._word.get()
+        if self._ended_by is not None:
+            self.stop()
 
     def _add(self, channel: Path) -> None:
         directory = self._options.spool_of(channel.name)
@@ -118,7 +132,7 @@ class Running:
 
     def _start_drains(self) -> None:
         for drained in self._drained.values():
-            if not drained.is_started:
+            if not drained.is_started and not self._is_ending:
                 drained.start()
 
     # ------------------------------------------------------------------------------------------ offsets
@@ -305,9 +319,17 @@ class Running:
                 self._empty.add(name)
 
     def stop(self) -> None:
-        """Ends the drains."""
-        drained, self._drained = self._drained, {}
-        for one in drained.values():  # all at the same time
-            one.finish()
-        for one in drained.values():
-            one.stop()
+        """Ends the drains, and the process if a signal is to end it. Any thread may call it, and again, and waits for that."""
+        self._is_ending = True
+        with self._stopping:
+            drained = list(self._drained.values())
+            for one in drained:  # all at the same time
+                one.finish()
+            for one in drained:
+                one.stop()
+            self._drained = {}
+            self._word.put(None)
+            if self._ended_by is not None:
+                # Whatever the main thread would say now is of a Spark that does not listen any more.
+                sys.stderr.flush()
+                os._exit(128 + self._ended_by)

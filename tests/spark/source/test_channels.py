@@ -205,6 +205,8 @@ def test_a_bus_that_goes_and_comes(mounting: Mounting, place: Path, drive: Drive
 
 CHILD = """
 import os, resource, sys
+from futebus.spool import Spool
+from tests.helpers.waiting import until
 from tests.spark.source.test_channels import Driver
 from futebus.spark.source import channels, drains, running
 from pathlib import Path
@@ -265,6 +267,24 @@ def test_a_spark_that_has_gone_is_no_error(bus: Mount, place: Path, start: Any) 
     assert child.communicate(timeout=60) == ("", "")
     assert child.returncode == 0
     assert not bus.clients("B_x")
+
+
+def test_a_signal_takes_nothing_from_who_has_just_written(bus: Mount, place: Path, start: Any) -> None:
+    """Spark sends one or two, at any moment: also while the drains wait for what the main thread holds."""
+    end = """with driver.reader._running._news:
+ (bus / "B_x").write_text("more\\n")
+ until(lambda: Spool(spools / "B_x").end == 2, "it is taken, and soon told")
+ (bus / "B_x").write_text("more\\n" * 49)
+ os.kill(os.getpid(), 15)
+ os.kill(os.getpid(), 15)
+"""
+    child = start(sys.executable, "-c", CHILD, bus.touch("B_x").parent, place / "spools", "", end)
+    assert child.stdout.readline() == "begun\n"
+    until(lambda: listens(bus, 1), "it is read")
+    (bus / "B_x").write_text("hello\n")
+    assert child.communicate(timeout=60)[1] == ""
+    assert child.returncode == 128 + signal.SIGTERM
+    assert Spool(place / "spools" / "B_x").end == 51
 
 
 # ---------------------------------------------------------------------------------------------- spools of recorders
