@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
-from .channel import RETRY_SECONDS, Endpoint, Way, begin_of_line, way_to
+from .channel import RETRY_SECONDS, Endpoint, Mastery, Way, begin_of_line, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster
 from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, texts
 
@@ -127,11 +127,11 @@ class _Awaiting(Endpoint[Item]):
             except BlockingIOError:
                 await self._waiter.until_readable(self.fileno())
             except (Ended, NoBus):
-                if not self.way.again:
+                if not self._comes_again:
                     raise
                 await self._open_again(joins)
             except ValueError:  # it is not open: another task opens it, or has tried in vain
-                if not self.way.again or self._left:
+                if not self._comes_again or self._left:
                     raise
                 await self._open_again(joins)
 
@@ -163,13 +163,13 @@ class _Awaiting(Endpoint[Item]):
                     await self._waiter.until_writable(self.fileno())
                 except (NoBus, NoMaster):
                     # On another channel, an address is another client's.
-                    if not self.way.again or self._is_addressed:
+                    if not self._comes_again or self._is_addressed:
                         raise
                     start = max(begin_of_line(lines, start), first)  # what the bus had of a message has gone with it
                     await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     await self._open_again(joins)
                 except ValueError:
-                    if not self.way.again or self._left:
+                    if not self._comes_again or self._left:
                         raise
                     start = max(begin_of_line(lines, start), first)
                     await self._open_again(joins)
@@ -213,7 +213,7 @@ class Slave(Reader[Text]):
         return await self.send_block(joined(messages))
 
 
-class Collector(Reader[Text]):
+class Collector(Reader[Text], Mastery[Text]):
     """The master of a U channel, as `futebus.client.Collector`."""
 
     async def send(self, *messages: str | bytes) -> int:
@@ -236,7 +236,7 @@ class Peer(_Awaiting[tuple[int, Text]], Generic[Text]):
         return await self.send_block(joined(messages, address_of(client)))
 
 
-class Service(_Awaiting[Event[Text]], Generic[Text]):
+class Service(_Awaiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
     """The master of an S channel, as `futebus.client.Service`."""
 
     async def read(self) -> tuple[int, Text]:
@@ -260,7 +260,7 @@ class Service(_Awaiting[Event[Text]], Generic[Text]):
         except NoClient:
             return False
         except NoBus:
-            if not self.way.again:
+            if not self._comes_again:
                 raise
             return False  # with the bus, everybody has left
         return True

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypedDict, Unpack, overload
 
-from .channel import Way, way_to
+from .channel import Mastery, Way, way_to
 from .errors import NoBus, NoClient
 from .messages import Event, Text, What, address_of, addressed, encoded, events, joined, like, texts
 from .waiting import Waiting
@@ -66,7 +66,7 @@ class Slave(Reader[Text]):
         return self._send(joined(messages), timeout)
 
 
-class Collector(Reader[Text]):
+class Collector(Reader[Text], Mastery[Text]):
     """The master of a U channel: it gets what anybody writes, and what it says goes to all slaves that read."""
 
     def send(self, *messages: str | bytes, timeout: float | None = None) -> int:
@@ -98,7 +98,7 @@ class Peer(Waiting[tuple[int, Text]], Generic[Text]):
         return self._send(joined(messages, address_of(client)), timeout)
 
 
-class Service(Waiting[Event[Text]], Generic[Text]):
+class Service(Waiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
     """The master of an S channel. Iterating gives the slaves' IDs and what they say."""
 
     def read(self, timeout: float | None = None) -> tuple[int, Text]:
@@ -136,7 +136,7 @@ class Service(Waiting[Event[Text]], Generic[Text]):
         except NoClient:
             return False
         except NoBus:
-            if not self.way.again:
+            if not self._comes_again:
                 raise
             return False  # with the bus, everybody has left
         return True

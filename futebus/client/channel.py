@@ -20,6 +20,7 @@ from .entry import enter
 from .errors import Ended, HasMaster, NoBus, NoChannel, NoMaster, Refused, absent, not_opened, not_read, not_sent
 from .inquire import inquire
 from .messages import Item
+from .shut import shut
 
 READ_BYTES = 1 << 20
 """How many bytes one read asks for, while much is said."""
@@ -133,6 +134,8 @@ class Endpoint(Generic[Item]):
         """Of a message of which the bus has the beginning: what is sent next must begin with it."""
         self._left = False
         """Whether its owner has closed it: who opens it again since it has gone must not."""
+        self._is_shut = False
+        """Whether its master has ended it, for good."""
         self._file = -1
         self._read_bytes = FEW_BYTES
         self._id = 0
@@ -179,6 +182,11 @@ class Endpoint(Generic[Item]):
             return inquire(self.fileno())
         except OSError as error:
             raise not_read(str(self.path), error) from None
+
+    @property
+    def _comes_again(self) -> bool:
+        """Whether it is opened again when it has gone."""
+        return self.way.again and not self._is_shut
 
     def close(self) -> None:
         """Leaves the channel. What was taken from the bus and not asked for is gone.
@@ -254,6 +262,7 @@ class Endpoint(Generic[Item]):
             ClientError: it is refused for another reason.
         """
         self._leave()
+        self._is_shut = False
         if self._is_addressed:
             self._items = iter(())  # the IDs on another channel are other clients'
         way = self.way
@@ -288,14 +297,19 @@ class Endpoint(Generic[Item]):
                 self.fileno()
                 raise not_read(str(self.path), error) from None
             if not data:
-                why = "its master has closed it, or the bus is going" if has_master(self.way.name) else "the bus is going"
-                raise Ended(errno.EPIPE, f"{self.path} has ended: {why}")
+                raise Ended(errno.EPIPE, f"{self.path} has ended: {self._why_ended}")
             self._read_bytes = READ_BYTES if len(data) > FEW_BYTES // 2 else FEW_BYTES
             if self._beginning:
                 data, self._beginning = self._beginning + data, b""
             if data.endswith(b"\n"):
                 return data
             self._beginning = data
+
+    @property
+    def _why_ended(self) -> str:
+        if self._is_shut:
+            return "it was shut, and all that was accepted has been read"
+        return "its master has closed it, or the bus is going" if has_master(self.way.name) else "the bus is going"
 
     def check_nothing_pending(self) -> None:
         """Sees that no block of lines overtakes messages that have come before.
@@ -349,3 +363,25 @@ class Endpoint(Generic[Item]):
             self._rest = lines[start : lines.find(b"\n", start) + 1]
             self.accepted += start > first
         return self.accepted
+
+
+class Mastery(Endpoint[Item]):
+    """What only a master can do."""
+
+    def shut(self) -> None:
+        """Ends the channel: nobody can send to it or open it any more. What was accepted can be read, then it has ended.
+
+        So a master leaves a channel without losing a message: `shut`, read to the end, `close`. What it sends is still heard.
+
+        Raises:
+            NoBus: the bus has gone.
+            ClientError: the bus is older than this.
+            ValueError: the channel is not open.
+        """
+        descriptor = self.fileno()
+        self._is_shut = True  # before another thread that reads finds the end
+        try:
+            shut(descriptor)
+        except OSError as error:
+            self._is_shut = False
+            raise not_read(str(self.path), error) from None

@@ -76,7 +76,7 @@ class TimedOut(ClientError, TimeoutError):
 
 
 class Ended(ClientError, EOFError):
-    """Nothing more will come: the master of the channel has closed it, or the bus is going. `EPIPE`."""
+    """Nothing more will come: the master of the channel has closed or shut it, or the bus is going. `EPIPE`."""
 
 
 GONE = frozenset({errno.ESHUTDOWN, errno.ENOTCONN, errno.ECONNABORTED})

@@ -115,11 +115,11 @@ class Waiting(Endpoint[Item]):
             except BlockingIOError:
                 self._poll(select.POLLIN, end, "nothing has come in time")
             except (Ended, NoBus):
-                if not self.way.again:
+                if not self._comes_again:
                     raise
                 self._open_again(joins, end)
             except ValueError:  # it is not open: another thread opens it, or has tried in vain
-                if not self.way.again or self._left:
+                if not self._comes_again or self._left:
                     raise
                 self._open_again(joins, end)
 
@@ -214,13 +214,13 @@ class Waiting(Endpoint[Item]):
                     self._poll(select.POLLOUT, end, "the master has had no place for it in time")
                 except (NoBus, NoMaster):
                     # On another channel, an address is another client's.
-                    if not self.way.again or self._is_addressed or (end is not None and time.monotonic() >= end):
+                    if not self._comes_again or self._is_addressed or (end is not None and time.monotonic() >= end):
                         raise
                     start = max(begin_of_line(lines, start), first)  # what the bus had of a message has gone with it
                     time.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     self._open_again(joins, end)
                 except ValueError:
-                    if not self.way.again or self._left:
+                    if not self._comes_again or self._left:
                         raise
                     start = max(begin_of_line(lines, start), first)
                     self._open_again(joins, end)

@@ -238,6 +238,32 @@ def test_a_bus_that_comes_back(library: Any, bus: Mount, remounting: Remounting)
     library.run(main)
 
 
+def test_a_master_that_ends_its_channel_reads_what_was_accepted_and_does_not_come_again(library: Any, bus: Mount) -> None:
+    doors = library.doors
+
+    async def main() -> None:
+        async with doors.serve(bus / "S_x", again=True) as service, doors.connect(bus / "S_x") as slave:
+            await slave.send("one", "two")
+            service.shut()
+            with pytest.raises(client.NoMaster):
+                await slave.send("three")
+            got = []
+            async for sender, text in service:
+                got.append(text)
+                assert await service.answer(sender, text.upper())
+            assert got == ["one", "two"]
+            assert [await slave.read(), await slave.read()] == ["ONE", "TWO"]
+            with pytest.raises(client.Ended, match="it was shut, and all that was accepted has been read"):
+                await service.read()
+            assert service.joins == 1
+            service.close()
+            await service.open()  # which is a channel like any other
+            await doors.publish(bus / "S_x", "four")
+            assert (await service.read())[1] == "four"
+
+    library.run(main)
+
+
 def test_a_channel_that_is_closed_while_somebody_waits(library: Any, bus: Mount) -> None:
     """The number of its descriptor may be another file's at once."""
     doors = library.doors

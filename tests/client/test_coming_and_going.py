@@ -45,6 +45,33 @@ def test_a_master_that_waits_for_his_turn(bus: Mount) -> None:
     assert turns == ["two"]
 
 
+def test_a_master_that_ends_its_channel_while_another_thread_reads(bus: Mount) -> None:
+    """Who reads finds the end, and does not become the master once more."""
+    for _ in range(20):
+        with client.collect(bus / "U_x", again=True) as jobs, client.publisher(bus / "U_x") as out:
+            got: list[str] = []
+            reading = aside(lambda: got.extend(jobs))  # noqa: B023
+            sent = 0
+
+            def send() -> None:
+                nonlocal sent
+                with contextlib.suppress(client.NoMaster):
+                    while True:
+                        sent += out.send("x")
+
+            sending = aside(send)
+            until(lambda: len(got) > 20, "it reads")  # noqa: B023
+            jobs.shut()
+            sending.join(DEADLINE)
+            reading.join(DEADLINE)
+            assert not reading.is_alive()
+            assert len(got) == sent
+            assert jobs.joins == 1
+            jobs.shut()
+    with pytest.raises(ValueError, match="is not open"):
+        jobs.shut()
+
+
 def test_a_bus_that_comes_back(bus: Mount, remounting: Remounting) -> None:
     with (
         client.collect(bus / "U_x", again=True) as jobs,

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import sys
 import threading
 
 import pytest
@@ -11,6 +12,7 @@ from futebus.client.shut import shut
 from futebus.core.inquiry import SHUT
 from tests.helpers.mounts import Mount, Mounting
 from tests.helpers.programs import Start
+from tests.helpers.waiting import DEADLINE, until
 
 WRITERS = """
 i=0
@@ -69,6 +71,35 @@ def test_whoever_waits_is_answered(mounting: Mounting) -> None:
     os.close(master)
     assert os.read(slave, 100) == b""
     os.close(slave)
+
+
+WORKER = """
+import signal, sys
+from futebus import client
+with client.collect(sys.argv[1]) as jobs:
+    signal.signal(signal.SIGTERM, lambda number, frame: jobs.shut())
+    print("ready", flush=True)
+    print(sum(1 for job in jobs))
+"""
+
+
+def test_a_worker_ends_in_peace(bus: Mount, start: Start) -> None:
+    """At a signal, when it waits for the next job, and when it has many."""
+    idle = start(sys.executable, "-c", WORKER, bus / "U_idle")
+    assert idle.stdout
+    assert idle.stdout.readline() == "ready\n"
+    bus.wait_for_readers(1, "U_idle")
+    idle.terminate()
+    assert idle.communicate(timeout=DEADLINE)[0] == "0\n"
+    busy = start(sys.executable, "-c", WORKER, bus / "U_busy")
+    assert busy.stdout
+    assert busy.stdout.readline() == "ready\n"
+    writers = [start("bash", "-c", WRITERS, "bash", bus / "U_busy", str(number)) for number in range(2)]
+    until(lambda: bus.channel("U_busy")["messages_in"] > 1000, "there is work")
+    busy.terminate()
+    sent = sum(int(writer.communicate(timeout=DEADLINE)[0]) for writer in writers)
+    assert busy.communicate(timeout=DEADLINE)[0] == f"{sent}\n"
+    assert (idle.returncode, busy.returncode) == (0, 0)
 
 
 def test_a_read_that_waits_ends(bus: Mount) -> None:
