@@ -87,6 +87,7 @@ class Drain:
         self._is_stopping = False
         self._deadline: float | None = None
         """Until when what waits is taken, once it is to end."""
+        self._has_begun_to_end = False
         self._before: Inquiry | None = None
         """What the bus told of the channel when that began."""
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -173,6 +174,12 @@ class Drain:
         poller.poll(seconds * 1000)
         return not self._is_ending
 
+    def _pause(self, seconds: float) -> bool:
+        """As `_wait`, with the channel open: what waits there is to be taken also in the end, if that can be in time."""
+        is_going_on = self._wait(seconds if self._deadline is None else min(seconds, max(self._deadline - time.monotonic(), 0)))
+        in_time = self._has_begun_to_end and self._deadline is not None and time.monotonic() < self._deadline
+        return is_going_on or (in_time and not self._is_stopping)
+
     def _drain(self, descriptor: int, only_until_idle: bool) -> bool:
         """Takes what comes. Returns whether it is to end: False if the channel has ended."""
         self.is_joined = True
@@ -194,13 +201,11 @@ class Drain:
                 if error.errno not in FULL:
                     raise
                 self._wait_for_room(error)
-                if self._is_ending:
-                    break
                 continue
             try:
                 size = self._read(descriptor)
                 if size is None:
-                    break
+                    continue
             except BlockingIOError:
                 self.is_idle = True
                 if self._is_ending:  # since before the read, or not: then there may be lines by now
@@ -239,7 +244,10 @@ class Drain:
         """Whether it is to end, and has taken what waited when that began, or is late."""
         if self._deadline is None:
             return False
-        if self._before is None:
+        if not self._has_begun_to_end:
+            self._has_begun_to_end = True
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake, 1 << 16)  # from here on, only `stop` awakens
             if self._is_master:
                 end(descriptor)
             self._before = asked(descriptor)
@@ -283,7 +291,7 @@ class Drain:
                     over = f"{self.channel}: it can be read again"
                     self._say(f"{self.channel}: it cannot be read ({error.strerror}); what waits there is not lost; trying again")
                 self._most = max(self._most // 8, READ_LEAST)
-                if not self._wait(pause):
+                if not self._pause(pause):
                     break
                 pause = min(pause * 1.5, longest)
                 continue
@@ -297,7 +305,7 @@ class Drain:
         pause, longest = RETRY_SECONDS
         begin = time.monotonic()
         self._on_full()
-        while self._wait(pause):
+        while self._pause(pause):
             try:
                 self.spool.prepare()
             except OSError as again:

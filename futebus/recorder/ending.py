@@ -19,8 +19,12 @@ def asked(descriptor: int) -> Inquiry | None:
 
 
 def left_of(before: Inquiry, now: Inquiry) -> int:
-    """How many of the lines that waited for a reader before still wait, or were given up: the oldest go first."""
-    return max(before.queued - (now.received - before.received) - (now.dropped - before.dropped), 0)
+    """How many of the lines that waited for a reader before still wait, or were given up: the oldest go first.
+
+    One that was handed out in part counts, but for when others wait behind it that came later.
+    """
+    left = max(before.queued - (now.received - before.received) - (now.dropped - before.dropped), 0)
+    return left or int(now.queued_bytes > 0 and not now.queued)
 
 
 def end(descriptor: int) -> None:

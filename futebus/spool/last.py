@@ -349,8 +349,9 @@ class LastSegment:
         """
         if self._lines < 0:
             return
+        at = self.at  # before its file is looked at: it may grow meanwhile
         lines, index = os.fstat(self._lines), os.fstat(self._index)
-        if not lines.st_nlink or not index.st_nlink or lines.st_size < self.at:
+        if not lines.st_nlink or not index.st_nlink or lines.st_size < at:
             raise NotASpool(f"{spool} has lost its newest file while that was written")
 
     def close(self, size: int | None) -> None:

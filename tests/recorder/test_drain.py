@@ -1,6 +1,7 @@
 """The drain on real buses: all types of channels, lines that are lost and counted, who is refused."""
 
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from futebus.spool import Spool, SpoolWriter
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.programs import Start
+from ..helpers.recorders import fill
 from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import lines_of, numbered
-from .drains import Draining, draining
+from .drains import Drained, Draining, draining
 
 __all__ = ["draining"]
 
@@ -86,6 +88,60 @@ def test_what_there_was_no_time_for_is_said(bus: Mount, draining: Draining) -> N
     (bus / "U_x").write_bytes(numbered(0, 5))
     words = f"{bus / 'U_x'}: ended before everything that was queued was taken; 5 lines of it are lost"
     assert pausing.finish(0) == [words]
+
+
+@pytest.mark.parametrize("letter", "UB")
+def test_a_line_that_is_taken_in_pieces_is_taken_to_its_end(mounting: Mounting, draining: Draining, letter: str) -> None:
+    """The bus counts it as read as soon as it is begun."""
+    bus = mounting("max_message=32M,max_queue_bytes=64M")
+    channel = bus / f"{letter}_x"
+    drained = draining(channel, is_master=letter == "U").wait_until_joined()
+    line = b"x" * 20_000_000 + b"\n"
+    channel.write_bytes(b"one\n")
+    channel.write_bytes(line)
+    drained.drain.finish(DEADLINE)
+    drained.wait()
+    assert lines_of(drained.writer.path) == b"one\n" + line
+    assert drained.words == []
+
+
+LONG = b"".join(b"%0499d\n" % number for number in range(6000))
+"""More than one segment, and less than the bus queues for a master."""
+
+
+def without_room(bus: Mount, draining: Draining, disk: Path) -> Drained:
+    """A drain whose disk is full, and for which lines wait."""
+    drained = draining(bus / "U_x", disk / "spool", is_master=True).wait_until_joined()
+    fill(disk / "ballast")
+    (bus / "U_x").write_bytes(LONG)
+    drained.wait_for("No space left on device; its writers wait until there is room")
+    return drained
+
+
+def test_one_that_waits_for_room_ends_its_channel_and_tells_what_is_lost(
+    bus: Mount, draining: Draining, small_disk: Path
+) -> None:
+    drained = without_room(bus, draining, small_disk)
+    with open(bus / "U_x", "wb", buffering=0) as writer:
+        drained.drain.finish(0.5)
+        drained.wait()
+        with pytest.raises(ProcessLookupError):
+            writer.write(b"more\n")
+    words = "ended before everything that was queued was taken; (.+) lines of it are lost"
+    found = re.fullmatch(f"{bus / 'U_x'}: {words}", drained.words[-1])
+    assert found, drained.words
+    assert drained.writer.end + int(found[1].replace(",", "")) == 6000
+    assert drained.writer.lost == int(found[1].replace(",", ""))
+
+
+def test_one_that_waits_for_room_takes_all_if_there_is_some_in_time(bus: Mount, draining: Draining, small_disk: Path) -> None:
+    drained = without_room(bus, draining, small_disk)
+    drained.drain.finish(DEADLINE)
+    until(lambda: not (bus / "U_x").exists(), "the channel is ended")
+    (small_disk / "ballast").unlink()
+    drained.wait()
+    assert lines_of(small_disk / "spool") == LONG
+    assert drained.words[-1] == f"{small_disk / 'spool'}: there is room again"
 
 
 # ---------------------------------------------------------------------------------------------- types

@@ -94,6 +94,22 @@ def test_an_end_on_a_full_disk_tells_what_is_lost(bus: Mount, recording: Recordi
         assert spool.lost == int(found[1])
 
 
+def test_a_line_that_the_disk_has_room_for_a_part_of_is_told_at_the_end(
+    mounting: Mounting, recording: Recording, small_disk: Path
+) -> None:
+    """The bus counts it as read."""
+    bus = mounting("max_message=32M,max_queue_bytes=64M")
+    recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool")
+    (bus / "U_x").write_bytes(b"one\n")
+    (bus / "U_x").write_bytes(b"x" * 20_000_000 + b"\n")
+    recorder.wait_for(FULL)
+    recorder.process.terminate()
+    assert recorder.process.wait(DEADLINE) == 1
+    assert "ended before everything that was queued was taken; 1 line of it is lost\n" in recorder.words
+    assert "lines still come" not in recorder.words
+    assert lines_of(recorder.spool) == b"one\n"
+
+
 def test_an_end_takes_what_waits_if_there_is_room_again(
     mounting: Mounting, recording: Recording, small_disk: Path, start: Start
 ) -> None:
