@@ -199,7 +199,7 @@ class Mounted:
         """Leaves nothing behind, whatever has happened before."""
         if not self._is_open:
             if self._unmounter:
-                self._unmounter.unmount(is_there=False)
+                self._unmounter.unmount(None)
             return
         with ExitStack() as aside:
             with suppress(OSError):
@@ -210,7 +210,7 @@ class Mounted:
             _hooks.listen(None)
             if self._unmounter:
                 is_there = mount is not None and (_hooks.is_connected() or is_left(mount))
-                if self._unmounter.unmount(is_there=is_there) or not is_there:
+                if self._unmounter.unmount(_hooks.is_connected if is_there else None) or not is_there:
                     mount = None
             if mount and (wrong := take_away(mount, _hooks.is_connected)):
                 self._left = f"the mount is left: {wrong}"

@@ -11,7 +11,8 @@ import os
 import pwd
 import select
 import signal
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from futebus.core.quantities import MOST_ID, natural
@@ -29,7 +30,7 @@ _CAP_DAC_READ_SEARCH, _CAP_KILL, _CAP_SETGID, _CAP_SETUID, _CAP_SYS_ADMIN = 2, 5
 _ALL_SIGNALS = set(signal.Signals)
 
 _CONNECTED, _GONE = b"+", b"-"
-"""What the unmounter is told: the bus is there, and so is its daemon; or it has been unmounted."""
+"""What the unmounter is told: the bus is there, and so is its daemon; or not, and then something else may have its numbers."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Unmounter:
     """
 
     def __init__(self, path: str) -> None:
-        until_end, self._end = os.pipe()
+        until_end, self._end = (end.detach() for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         daemon = os.pidfd_open(os.getpid())
         self._process = os.fork()
         if self._process:
@@ -120,14 +121,16 @@ class Unmounter:
         """Tells it what has been mounted."""
         os.write(self._end, json.dumps(mount).encode())
 
-    def unmount(self, *, is_there: bool) -> bool:
+    def unmount(self, is_connected: Callable[[], bool] | None) -> bool:
         """Has the bus unmounted, whoever uses it. Returns whether it is.
 
         Args:
-            is_there: whether it is still mounted. If not, another may have its numbers, and its place, by now.
+            is_connected: as for `take_away`; None: it is not mounted any more.
         """
         with contextlib.suppress(OSError):
-            os.write(self._end, b"\n" + (_CONNECTED if is_there else _GONE))
+            os.write(self._end, _CONNECTED if is_connected else _GONE)
+            while is_connected and os.read(self._end, 1):
+                os.write(self._end, _CONNECTED if is_connected() else _GONE)
         os.close(self._end)
         return os.waitpid(self._process, 0)[1] == 0
 
@@ -151,15 +154,29 @@ def _wait_and_unmount(until_end: int, daemon: int, path: str) -> str:
     row, told = _heard(until_end)
     if told == _GONE:
         return ""
-    if not told:  # The daemon was killed. Its connection is cut when all of it has ended, and what answers then is another bus.
+
+    def is_connected() -> bool:
+        with contextlib.suppress(OSError):
+            os.write(until_end, b"?")
+            if answer := os.read(until_end, 1):
+                return answer == _CONNECTED
+        # The daemon was killed. Its connection is cut when all of it has ended, and what answers then is another bus.
         select.select([daemon], [], [])
-    return take_away(row, lambda: told == _CONNECTED) if row else take_dead(path)
+        return False
+
+    if not told:
+        select.select([daemon], [], [])
+    return take_away(row, is_connected) if row else take_dead(path)
 
 
 def _heard(until_end: int) -> tuple[Mount | None, bytes]:
     """What the daemon has told before its end: what has been mounted, if it is known, and the word for how that is."""
-    words = b"".join(iter(lambda: os.read(until_end, 65_536), b""))
-    row, _, told = words.partition(b"\n")
+    row = told = b""
+    while not told and (packet := os.read(until_end, 65_536)):
+        if packet in (_CONNECTED, _GONE):
+            told = packet
+        else:
+            row = packet
     try:
         number, device, path, kind, owner = json.loads(row)
     except ValueError:  # it was killed before it could say so

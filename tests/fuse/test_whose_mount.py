@@ -136,6 +136,32 @@ def test_so_it_is_without_root(place: Path, start: Start) -> None:
         abort(directory)
 
 
+def waits_for_a_word(pid: int) -> bool:
+    """Whether a process waits for what another one sends it, or for its end."""
+    return Path(f"/proc/{pid}/wchan").read_text() in ("__skb_wait_for_more_packets", "do_wait")
+
+
+def test_who_unmounts_late_leaves_the_next_one_alone(mounting: Mounting) -> None:
+    for _ in range(TRIES):
+        bus = mounting("auto_unmount")
+        [unmounter] = [pid for pid in children(bus.daemon.pid) if Path(f"/proc/{pid}/comm").read_text() == "futebus-umount\n"]
+        os.kill(unmounter, signal.SIGSTOP)
+        try:
+            bus.daemon.send_signal(signal.SIGTERM)
+            until(lambda: waits_for_a_word(bus.daemon.pid), "the unmounter is told")  # noqa: B023
+            other = with_numbers(mounting, bus)
+        finally:
+            os.kill(unmounter, signal.SIGCONT)
+        assert bus.daemon.wait(DEADLINE) == 0, bus.words
+        bus.let_be()
+        if other:
+            assert other.stat()
+            other.unmount()
+            break
+    else:
+        raise AssertionError("others have had the numbers each time")
+
+
 def test_what_another_has_mounted_is_not_it(mounting: Mounting) -> None:
     bus = mounting("user=nobody")
     mount = mounted_on(str(bus.path))
