@@ -202,6 +202,9 @@ class Drain:
                     raise
                 self._wait_for_room(error)
                 continue
+            if self.has_said_full:
+                self.has_said_full = False
+                self._say(f"{self.spool.path}: there is room again")
             try:
                 size = self._read(descriptor)
                 if size is None:
@@ -312,9 +315,6 @@ class Drain:
                 if again.errno not in FULL:
                     raise
             else:
-                if self.has_said_full:
-                    self.has_said_full = False
-                    self._say(f"{self.spool.path}: there is room again")
                 return
             # Where old lines make room for new ones, that is how it goes all the time.
             if not self.has_said_full and time.monotonic() - begin > SAID_SECONDS:
