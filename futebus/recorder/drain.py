@@ -16,12 +16,11 @@ from pathlib import Path
 from ..client.channel import RETRY_SECONDS
 from ..client.inquire import Inquiry, inquire
 from ..core.kinds import has_master
-from ..core.text import counted
 from ..spool import SpoolWriter
 from ..spool.files import FULL
 from ..spool.layout import READ_BYTES
 from .channel import SAID_SECONDS, Say, check_channel, join
-from .ending import asked, end, left_of
+from .ending import asked, end, in_words, left_of
 
 LOOK_SECONDS = 1.0
 """How often the bus is asked, while lines come, how many it has dropped."""
@@ -87,7 +86,6 @@ class Drain:
         self._is_stopping = False
         self._deadline: float | None = None
         """Until when what waits is taken, once it is to end."""
-        self._has_begun_to_end = False
         self._before: Inquiry | None = None
         """What the bus told of the channel when that began."""
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -176,9 +174,10 @@ class Drain:
 
     def _pause(self, seconds: float) -> bool:
         """As `_wait`, with the channel open: what waits there is to be taken also in the end, if that can be in time."""
-        is_going_on = self._wait(seconds if self._deadline is None else min(seconds, max(self._deadline - time.monotonic(), 0)))
-        in_time = self._has_begun_to_end and self._deadline is not None and time.monotonic() < self._deadline
-        return is_going_on or (in_time and not self._is_stopping)
+        if self._deadline is None or self._before is None:
+            return self._wait(seconds)
+        self._wait(min(seconds, max(self._deadline - time.monotonic(), 0)))
+        return not self._is_stopping and time.monotonic() < self._deadline
 
     def _drain(self, descriptor: int, only_until_idle: bool) -> bool:
         """Takes what comes. Returns whether it is to end: False if the channel has ended."""
@@ -247,8 +246,7 @@ class Drain:
         """Whether it is to end, and has taken what waited when that began, or is late."""
         if self._deadline is None:
             return False
-        if not self._has_begun_to_end:
-            self._has_begun_to_end = True
+        if self._before is None:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 1 << 16)  # from here on, only `stop` awakens
             if self._is_master:
@@ -267,8 +265,7 @@ class Drain:
         if self._before and (now := asked(descriptor)) and (left := left_of(self._before, now)):
             with contextlib.suppress(OSError):  # it may be for a full disk that they are left
                 self.spool.note_lost(left)
-            lost = f"{counted(left, 'line')} of it {'is' if left == 1 else 'are'} lost"
-            self._say(f"{self.channel}: ended before everything that was queued was taken; {lost}")
+            self._say(f"{self.channel}: {in_words(left)}")
 
     def _read(self, descriptor: int) -> int | None:
         """One read of the channel into the spool. As long as the bus is there and cannot answer, it is asked again.

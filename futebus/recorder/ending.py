@@ -7,8 +7,10 @@ import contextlib
 
 from ..client.inquire import Inquiry, inquire
 from ..client.shut import shut
-from ..spool import SpoolError, SpoolLock, SpoolWriter
-from .recording import Recording
+from ..core.text import counted
+
+UNTAKEN = "ended before everything that was queued was taken"
+"""What is said when something is left."""
 
 
 def asked(descriptor: int) -> Inquiry | None:
@@ -27,6 +29,15 @@ def left_of(before: Inquiry, now: Inquiry) -> int:
     return left or int(now.queued_bytes > 0 and not now.queued)
 
 
+def in_words(left: int) -> str:
+    """What is said when that is lost.
+
+    Args:
+        left: how many lines it is.
+    """
+    return f"{UNTAKEN}; {counted(left, 'line')} of it {'is' if left == 1 else 'are'} lost"
+
+
 def end(descriptor: int) -> None:
     """Has the bus accept nothing more for a channel that we master: what waits is all that there will be.
 
@@ -34,14 +45,3 @@ def end(descriptor: int) -> None:
     """
     with contextlib.suppress(OSError):
         shut(descriptor)
-
-
-def note_lost(recording: Recording, lock: SpoolLock, count: int) -> None:
-    """Notes in a spool that nobody writes now how many lines were lost behind those that are there, if the disk lets it."""
-    with (
-        contextlib.suppress(SpoolError, OSError),
-        SpoolWriter(
-            recording.spool, recording.channel.name, is_continued=True, segment_bytes=recording.segment_bytes, lock=lock
-        ) as spool,
-    ):
-        spool.note_lost(count)

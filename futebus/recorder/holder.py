@@ -24,10 +24,10 @@ from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
 from .children import PAUSE_SECONDS, how, pause_after
-from .ending import asked, end, left_of, note_lost
+from .ending import UNTAKEN, asked, end, in_words, left_of
 from .publishing import Publishing
 from .recording import Held, Recording, adopted
-from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, open_spool
+from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, note_lost, open_spool
 
 INSISTING_SECONDS = 0.5
 """How long after the first signal to end the next one means it: timeout(1) sends each twice, to the process and to its group."""
@@ -209,13 +209,13 @@ class Holder:
         before, now = self._before, apart(lambda wait: asked(descriptor), seconds=END_SECONDS / 2)
         left = left_of(before, now) if before and now else 0
         is_unknown = self._is_late and not (before and now)
-        words = f"{channel}: ended before everything that was queued was taken"
+        words = f"{channel}: {UNTAKEN}"
         if self._is_kept:
             if left or self._is_late:
                 self._say(f"{words}; it waits for the next start")
             return False
         if left:
-            self._complain(f"{words}; {counted(left, 'line')} of it {'is' if left == 1 else 'are'} lost")
+            self._complain(f"{channel}: {in_words(left)}")
             note_lost(self._recording, self._lock, left)
         elif is_unknown:
             self._complain(f"{words}; how much of it is lost, the bus does not say")

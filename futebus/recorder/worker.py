@@ -33,6 +33,11 @@ FINISH = b"F"
 """Tells it to take what is queued, and to end."""
 
 
+def _writer(recording: Recording, lock: SpoolLock, *, is_continued: bool) -> SpoolWriter:
+    name, size = recording.channel.name, recording.segment_bytes
+    return SpoolWriter(recording.spool, name, is_continued=is_continued, segment_bytes=size, lock=lock)
+
+
 def open_spool(
     recording: Recording,
     lock: SpoolLock,
@@ -62,13 +67,7 @@ def open_spool(
     has_said = False
     while True:
         try:
-            return SpoolWriter(
-                recording.spool,
-                recording.channel.name,
-                is_continued=is_continued,
-                segment_bytes=recording.segment_bytes,
-                lock=lock,
-            )
+            return _writer(recording, lock, is_continued=is_continued)
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -80,6 +79,12 @@ def open_spool(
         if not wait(pause):
             return None
         pause = min(pause * 1.5, longest)
+
+
+def note_lost(recording: Recording, lock: SpoolLock, count: int) -> None:
+    """Notes in a spool that nobody writes now how many lines were lost behind those that are there, if the disk lets it."""
+    with contextlib.suppress(SpoolError, OSError), _writer(recording, lock, is_continued=True) as spool:
+        spool.note_lost(count)
 
 
 class Worker:
