@@ -1,7 +1,6 @@
 """`futebus-archive` itself, in processes of its own that are killed."""
 
 import contextlib
-import io
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from futebus.core.text import printable
 from futebus.spool import Spool, SpoolWriter
 
 from ..helpers.collectors import Collect
+from ..helpers.insistent import Insistent
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.processes import kill_all, members
 from ..helpers.programs import Start
@@ -163,27 +163,16 @@ def test_what_is_said_while_it_ends_is_in_its_spool(mounting: Mounting, place: P
     bus = mounting(patience=380.0)
     root = place / "archive"
     sent = 0
-
-    def write_on(file: io.FileIO) -> None:
-        nonlocal sent
-        with contextlib.suppress(ProcessLookupError):
-            while True:
-                sent += file.write((b"x" * 99 + b"\n") * 50) // 100
-                time.sleep(0.001)
-
     for number in (signal.SIGTERM, signal.SIGINT):
         with (place / "words").open("w") as words:
             process = start(*COMMAND, *QUICK, "--every", "0.5s", bus / "U_jobs", root, stderr=words)
         until(lambda: process.poll() is not None or bus.clients("U_jobs", role="master"), "it listens", SLOW)  # noqa: B023
-        with open(bus / "U_jobs", "wb", buffering=0) as file:
-            writer = threading.Thread(target=write_on, args=[file])
-            writer.start()
-            before = archived(root)
-            until(lambda: process.poll() is not None or archived(root) > before, "it archives", SLOW)  # noqa: B023
-            assert process.poll() is None, (place / "words").read_text()
-            os.killpg(process.pid, number)
-            writer.join(120)
-            assert not writer.is_alive()
+        writer = Insistent(bus / "U_jobs")
+        before = archived(root)
+        until(lambda: process.poll() is not None or archived(root) > before, "it archives", SLOW)  # noqa: B023
+        assert process.poll() is None, (place / "words").read_text()
+        os.killpg(process.pid, number)
+        sent += writer.wait()
         assert process.wait(120) == 0, (place / "words").read_text()
         assert Spool(root / "_futebus" / "spools" / "U_jobs").end == sent
     assert "unread" not in bus.words

@@ -16,6 +16,7 @@ from futebus.recorder.children import pause_after
 from futebus.recorder.worker import END_SECONDS
 from futebus.spool import Spool
 
+from ..helpers.insistent import Insistent
 from ..helpers.mounts import Mount, Mounting, bash, run
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, Recording, Remounting, fill, is_alive, kill
@@ -256,23 +257,10 @@ def test_a_signal_that_comes_twice_is_one(bus: Mount, recording: Recording, star
 def test_what_comes_while_it_ends_is_recorded_too(bus: Mount, recording: Recording) -> None:
     """As long as it is accepted."""
     recorder = recording(bus / "U_x")
-    sent = 0
-    with open(bus / "U_x", "wb", buffering=0) as writer:
-
-        def begins() -> int:
-            nonlocal sent
-            sent += writer.write(b"x" * 99 + b"\n") // 100
-            return Spool(recorder.spool).end
-
-        def write_on() -> None:
-            nonlocal sent
-            while True:
-                sent += writer.write((b"x" * 99 + b"\n") * 5000) // 100
-
-        until(begins, "it records")
-        recorder.process.send_signal(signal.SIGTERM)
-        with pytest.raises(ProcessLookupError):
-            write_on()
+    writer = Insistent(bus / "U_x", at_once=5000, pause=0)
+    until(lambda: Spool(recorder.spool).end, "it records")
+    recorder.process.send_signal(signal.SIGTERM)
+    sent = writer.wait()
     assert recorder.process.wait(DEADLINE) == 0
     assert Spool(recorder.spool).end == sent
     assert recorder.words == f"futebus-record: recording {bus / 'U_x'} into {recorder.spool}\n"

@@ -1,6 +1,5 @@
 """Channels that a pattern matches, whoever made them and whatever they are called: a reader as Spark uses it, without Spark."""
 
-import contextlib
 import errno
 import os
 import signal
@@ -20,8 +19,9 @@ from futebus.spark.source.stream import FutebusStreamReader
 from futebus.spool import Spool, SpoolInUse, SpoolWriter
 
 from ...helpers.descriptors import descriptors
+from ...helpers.insistent import Insistent
 from ...helpers.mounts import SHOWN, Mount, Mounting
-from ...helpers.waiting import DEADLINE, until
+from ...helpers.waiting import until
 
 Said = list[tuple[str, str]]
 
@@ -367,20 +367,10 @@ def test_what_is_written_while_a_query_ends_is_in_its_spool(mounting: Mounting, 
     bus = mounting("max_queue=1000")
     drain = DrainThread(bus / "U_x", tmp_path / "spool", True, threading.Condition())
     drain.start()
-    sent = 0
-
-    def write_on() -> None:
-        nonlocal sent
-        with open(bus / "U_x", "wb", buffering=0) as file, contextlib.suppress(ProcessLookupError):
-            while True:
-                sent += file.write((b"x" * 99 + b"\n") * 5000) // 100
-
-    writer = threading.Thread(target=write_on)
-    writer.start()
+    writer = Insistent(bus / "U_x", at_once=5000, pause=0)
     until(lambda: Spool(tmp_path / "spool").end, "it comes")
     drain.stop()
-    writer.join(DEADLINE)
-    assert not writer.is_alive()
+    sent = writer.wait()
     assert Spool(tmp_path / "spool").end == sent
 
 

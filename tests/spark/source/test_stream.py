@@ -1,11 +1,8 @@
 """Channels as streams: a real session, real buses, real writers."""
 
-import contextlib
 import json
 import os
 import re
-import threading
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from futebus.spark import joined
 from futebus.spark.format import named
 from futebus.spool import Spool, SpoolWriter
+from tests.helpers.insistent import Insistent
 from tests.helpers.mounts import Mount
 from tests.helpers.programs import Start
 from tests.helpers.waiting import DEADLINE, until
@@ -47,25 +45,14 @@ def test_what_comes_while_a_query_is_stopped_comes_after_its_next_start(
 ) -> None:
     """Whatever was accepted: the bus says nothing of lines that nobody has read."""
     sent = 0
-
-    def write_on() -> None:
-        nonlocal sent
-        with open(bus / "U_jobs", "wb", buffering=0) as file, contextlib.suppress(ProcessLookupError):
-            while True:
-                sent += file.write((b"x" * 99 + b"\n") * 50) // 100
-                time.sleep(0.001)
-
     for _ in range(3):
         kept = keep(stream(bus / "U_jobs", master=True))
         wait_for_query(bus, "U_jobs", kept)
-        writer = threading.Thread(target=write_on)
-        writer.start()
+        writer = Insistent(bus / "U_jobs")
         kept.wait_for(1)
-        assert kept.query
-        kept.query.stop()
-        writer.join(DEADLINE)
-        assert not writer.is_alive()
-        until(lambda: Spool(tmp_path / "spool").end >= sent, "all is there")
+        kept.stop()
+        sent += writer.wait()
+        until(lambda: Spool(tmp_path / "spool").end >= sent, "all is there")  # noqa: B023
         assert Spool(tmp_path / "spool").end == sent
     assert "unread" not in bus.words
 
