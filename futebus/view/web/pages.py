@@ -22,7 +22,7 @@ from ...core.text import printable
 from ...host.mounted import NoBus
 from ...host.origins import Origin, Peers
 from .answers import Large, Room, busy
-from .asking import NotAnswering, Question
+from .asking import NOT_ANSWERING, NotAnswering, Question
 from .feeds import Bus, Feeds
 from .metrics import OPEN_METRICS, PLAIN, Told, alone, as_plain, merged, wants_plain
 from .pledges import SHOWN, Pledges
@@ -182,9 +182,10 @@ class Pages:
             number = 0
             while bus.look is None or not (found := find(bus.look, name)):
                 if number:
-                    await push("trouble", '"there is no such channel"' if bus.look else '"the bus cannot be seen"')
+                    await push("trouble", json.dumps(_not_found(bus)))
                     return
                 number = await self._feeds.newer(number)
+                await bus.settled.wait()  # one that is slow is there, too
         await watch(bus.mountpoint, found.file, self._tails, push)
 
     async def stat(self, request: Request) -> Response:
@@ -296,3 +297,10 @@ def _who(request: Request) -> Origin:
 
 def _no_bus(error: NoBus) -> Response:
     return PlainTextResponse(f"{printable(str(error))}\n", 504 if isinstance(error, NotAnswering) else 502)
+
+
+def _not_found(bus: Bus) -> str:
+    """Why a channel is not among those that a bus was seen to have."""
+    if bus.look:
+        return "there is no such channel"
+    return NOT_ANSWERING if bus.trouble == NOT_ANSWERING else "the bus cannot be seen"

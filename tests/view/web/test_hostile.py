@@ -1,6 +1,8 @@
 """What calls itself a bus and is none: nobody else notices, and nothing is opened that is no channel."""
 
+import itertools
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from futebus.view.errands import NOT_ANSWERING
 from futebus.view.there import MOST_OF_USER
 from futebus.view.web import shown
-from futebus.view.web.feeds import Bus
+from futebus.view.web.feeds import GATHER, Bus
 from futebus.view.web.pages import MOST_TAILS
 
 from ...helpers.hostile import Mislead, lie
@@ -68,14 +70,14 @@ def test_channels_that_hang_take_no_place_for_ever(bus: Mount, hostile: Mislead,
     sick = hostile(lie("B_x") | {b"+B_x": b""})
     sick.hangs.add(("open", b"+B_x"))
     served = Web(start, place, bus.path, sick.path)
-    for words in (NOT_ANSWERING, "the bus cannot be seen"):
+    for _ in range(2):
         tails = [served.stream("/tail", served.bearer, bus=str(sick.path), channel="B_x") for _ in range(MOST_TAILS + 4)]
         with served.stream("/tail", served.bearer, bus=str(bus.path), channel="B_log") as well:
             assert well.status == 200
             well.next("open")
         for tail in tails:
             assert tail.status == 200
-            assert tail.next("trouble") == words
+            assert tail.next("trouble") == NOT_ANSWERING
             tail.close()
     assert sick.calls["open", b"+B_x"] == MOST_TAILS + 4, "who comes later is not sent there"
     served.end()
@@ -96,6 +98,25 @@ def test_channels_that_hang_later_give_their_places_back(bus: Mount, hostile: Mi
             return well.status == 200 and well.next_of_all()[0] == "open"
 
     until(has_place, "there is a place")
+    served.end()
+
+
+def test_a_channel_of_a_bus_that_is_slow_is_watched(hostile: Mislead, place: Path, start: Start) -> None:
+    files = lie("B_x")
+    text = files[b"_stat.json"]
+    assert isinstance(text, bytes)
+    answers = itertools.cycle([text, b""])
+
+    def tell_late(size: int) -> bytes:
+        if answer := next(answers):
+            time.sleep(2 * GATHER)
+        return answer
+
+    bus = hostile(files | {b"_stat.json": tell_late, b"+B_x": b""})
+    bus.hangs.add(("read", b"+B_x"))
+    served = Web(start, place, bus.path)
+    with served.stream("/tail", served.bearer, channel="B_x") as tail:
+        assert tail.next_of_all() == ("open", {})
     served.end()
 
 
