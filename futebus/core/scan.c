@@ -117,6 +117,65 @@ static PyObject *scan_split(PyObject *module, PyObject *data)
     return Py_BuildValue("nNN", count, texts, ends);
 }
 
+static PyObject *scan_split_all(PyObject *module, PyObject *parts)
+{
+    (void)module;
+    if (!PyList_Check(parts)) {
+        PyErr_SetString(PyExc_TypeError, "a list is wanted");
+        return NULL;
+    }
+    Py_ssize_t number = PyList_GET_SIZE(parts), size = 0, all = 0;
+    PyObject *texts = NULL, *ends = NULL, *counts = PyList_New(number);
+    if (!counts)
+        return NULL;
+    for (Py_ssize_t part = 0; part < number; part++) {
+        char *from;
+        Py_ssize_t length, count = 0;
+        if (PyBytes_AsStringAndSize(PyList_GET_ITEM(parts, part), &from, &length) < 0)
+            goto failed;
+        size += length;
+        if (!length || from[length - 1] != '\n' || size > INT32_MAX) {
+            PyErr_SetString(PyExc_ValueError, "a part does not end in a newline, or they are longer than 2 GiB");
+            goto failed;
+        }
+        const char *end = from + length;
+        for (const char *at = from; at < end; at++, count++) {
+            if (*at == '\n') {
+                PyErr_SetString(PyExc_ValueError, "a line is empty");
+                goto failed;
+            }
+            at = memchr(at, '\n', (size_t)(end - at));
+        }
+        PyObject *told = PyLong_FromSsize_t(count);
+        if (!told)
+            goto failed;
+        PyList_SET_ITEM(counts, part, told);
+        all += count;
+    }
+    texts = PyBytes_FromStringAndSize(NULL, size - all);
+    ends = PyBytes_FromStringAndSize(NULL, (all + 1) * (Py_ssize_t)sizeof(int32_t));
+    if (!texts || !ends)
+        goto failed;
+    char *begin = PyBytes_AS_STRING(texts), *to = begin;
+    int32_t *mark = (int32_t *)(void *)PyBytes_AS_STRING(ends);
+    *mark++ = 0;
+    for (Py_ssize_t part = 0; part < number; part++) {
+        const char *from = PyBytes_AS_STRING(PyList_GET_ITEM(parts, part)), *newline;
+        for (const char *end = from + PyBytes_GET_SIZE(PyList_GET_ITEM(parts, part)); from < end; from = newline + 1) {
+            newline = memchr(from, '\n', (size_t)(end - from));
+            memcpy(to, from, (size_t)(newline - from));
+            to += newline - from;
+            *mark++ = (int32_t)(to - begin);
+        }
+    }
+    return Py_BuildValue("NNN", counts, texts, ends);
+failed:
+    Py_DECREF(counts);
+    Py_XDECREF(texts);
+    Py_XDECREF(ends);
+    return NULL;
+}
+
 static PyMethodDef scan_methods[] = {
     {"lines", (PyCFunction)(void (*)(void))scan_lines, METH_FASTCALL,
      "lines(data, start, stop, most): how many whole, non-empty lines begin at data[start], up to the first empty one or stop and at "
@@ -127,6 +186,8 @@ static PyMethodDef scan_methods[] = {
     {"split", scan_split, METH_O,
      "split(data): how many lines data has, their texts without newlines one behind the other, and where in that each begins, and the "
      "last ends, as 32-bit integers."},
+    {"split_all", scan_split_all, METH_O,
+     "split_all(parts): how many lines, none of them empty, each of a list of parts has; their texts and their places as by split."},
     {NULL, NULL, 0, NULL},
 };
 

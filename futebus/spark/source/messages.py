@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...core.lines import lines as lines_of
-from ...core.lines import split
+from ...core.lines import split_all
 from ...nats import runs
 from ...nats.fetching import Fetched
 from .arrow import BATCH_BYTES, as_text, as_utf8, empty, integers, split_address
@@ -31,21 +31,38 @@ class Run(NamedTuple):
     """In nanoseconds since the epoch."""
     channel: str | None
     host: str | None
-    subject: str
-    sequence: int
+    message: Fetched
+
+    @property
+    def is_addressed(self) -> bool:
+        """Whether a line begins with an address."""
+        return self.channel is not None and self.channel[:1] in ("A", "S")
+
+
+class _NotAsTold(Exception):
+    """A message does not have the lines that its headers tell of."""
 
 
 def run_of(message: Fetched) -> Run:
     """The lines of a message. One that is not what its headers say is taken for an outsider's."""
+    run = _told(message)
+    if run is not None and lines_of(run.text, 0, len(run.text)) == (run.lines, len(run.text)):
+        return run
+    return _outside(message)
+
+
+def _told(message: Fetched) -> Run | None:
+    """The lines of a message as its headers tell of them; None if they do not."""
     where = runs.read(message.headers)
-    if where is not None:
-        count, end = lines_of(message.data, 0, len(message.data)) if message.data else (0, 0)
-        if (count, end) == (where.lines, len(message.data)):
-            channel, host = as_utf8(where.channel), as_utf8(where.host)
-            time = where.time if where.time <= message.time + MOST_AHEAD else message.time
-            return Run(message.data, count, where.line, time, channel, host, message.subject, message.sequence)
+    if where is None or not where.lines or not message.data:
+        return None
+    time = where.time if where.time <= message.time + MOST_AHEAD else message.time
+    return Run(message.data, where.lines, where.line, time, as_utf8(where.channel), as_utf8(where.host), message)
+
+
+def _outside(message: Fetched) -> Run:
     count, text = runs.outside(message.data)
-    return Run(text, count, 0, message.time, None, None, message.subject, message.sequence)
+    return Run(text, count, 0, message.time, None, None, message)
 
 
 def rows(messages: Iterable[Fetched], schema: pa.Schema, mode: str) -> Iterator[pa.RecordBatch]:
@@ -59,34 +76,49 @@ def rows(messages: Iterable[Fetched], schema: pa.Schema, mode: str) -> Iterator[
     Raises:
         InvalidLine: a line is no UTF-8, and the mode is FAILFAST.
     """
+    for held in _together(_told(message) or _outside(message) for message in messages):
+        try:
+            yield _batch(held, schema, mode)
+        except _NotAsTold:
+            for some in _together(run_of(run.message) for run in held):
+                yield _batch(some, schema, mode)
+
+
+def _together(found: Iterable[Run]) -> Iterator[list[Run]]:
+    """Those that make a batch."""
     held: list[Run] = []
-    size, was_addressed = 0, False
-    for message in messages:
-        run = run_of(message)
-        is_addressed = run.channel is not None and run.channel[:1] in ("A", "S")
-        if held and (size + len(run.text) > BATCH_BYTES or is_addressed != was_addressed):
-            yield _batch(held, was_addressed, schema, mode)
+    size = 0
+    for run in found:
+        if held and (size + len(run.text) > BATCH_BYTES or run.is_addressed != held[0].is_addressed):
+            yield held
             held, size = [], 0
         if run.lines:
             held.append(run)
             size += len(run.text)
-            was_addressed = is_addressed
     if held:
-        yield _batch(held, was_addressed, schema, mode)
+        yield held
 
 
-def _batch(held: list[Run], is_addressed: bool, schema: pa.Schema, mode: str) -> pa.RecordBatch:
+def _batch(held: list[Run], schema: pa.Schema, mode: str) -> pa.RecordBatch:
     names = schema.names
-    count, texts, ends = split(b"".join([run.text for run in held]))
+    try:
+        counts, texts, ends = split_all([run.text for run in held])
+    except ValueError:
+        raise _NotAsTold from None
+    if counts != [run.lines for run in held]:
+        raise _NotAsTold
+    count = sum(counts)
     if not names:
         return empty(count)
     value = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(texts)])
     address = pa.nulls(count, pa.string())
-    if is_addressed and {"value", "address"} & {*names}:
+    if held[0].is_addressed and {"value", "address"} & {*names}:
         value, address = split_address(value)
     chosen: dict[str, pa.Array] = {"address": address}
-    for name in {"channel", "host", "subject"} & {*names}:
+    for name in {"channel", "host"} & {*names}:
         chosen[name] = _repeated([getattr(run, name) for run in held], held, count)
+    if "subject" in names:
+        chosen["subject"] = _repeated([run.message.subject for run in held], held, count)
     if "offset" in names:
         numbers = array("q")
         for run in held:
@@ -95,7 +127,7 @@ def _batch(held: list[Run], is_addressed: bool, schema: pa.Schema, mode: str) ->
     if "timestamp" in names:
         chosen["timestamp"] = _integers(pa.timestamp("us", "UTC"), [run.time // 1000 for run in held], held)
     if "sequence" in names:
-        chosen["sequence"] = _integers(pa.int64(), [run.sequence for run in held], held)
+        chosen["sequence"] = _integers(pa.int64(), [run.message.sequence for run in held], held)
     keep = None
     if "value" in names:
         try:
@@ -130,4 +162,4 @@ def _name(held: list[Run], number: int) -> str:
         if number < run.lines:
             break
         number -= run.lines
-    return f"line {run.first + number} of message {run.sequence}"
+    return f"line {run.first + number} of message {run.message.sequence}"

@@ -81,13 +81,13 @@ class MessagesPartition(InputPartition):
     def _checked(self, reader: Reader) -> Iterator[Fetched]:
         """The messages. That some are missing is told."""
         is_seen = self.place.subject is None and not self.is_table  # whether a message is missing
-        state = reader.state()
-        if state.created != self.created:
-            self._lose(f"{self.place.shown} has been made anew, at {state.created}", self.first, self.end)
-            return
         at = begin = self.first
         size = 0
         if not is_seen:
+            state = reader.state()
+            if state.created != self.created:
+                self._lose(f"{self.place.shown} has been made anew, at {state.created}", self.first, self.end)
+                return
             self._check_begin(state, begin)
             at = begin = max(begin, state.first)
         try:
@@ -140,7 +140,10 @@ def cut_messages(
     most = options.partition_bytes
     if size / most < PROCESSORS:
         most = min(max(int(size / PROCESSORS), LEAST_BYTES), most)
-    count = min(max(-(-int(size) // most), 1), max(end - begin, 1))
+    count = max(-(-int(size) // most), 1)
+    if count > PROCESSORS:  # they are as large as each other: none has the last one for itself while the others rest
+        count += -count % PROCESSORS
+    count = min(count, max(end - begin, 1))
     for number in range(count if end > begin else 0):
         first, stop = (begin + (end - begin) * place // count for place in (number, number + 1))
         yield MessagesPartition(
