@@ -1,4 +1,4 @@
-"""A connection to one of several servers of NATS. The only module that knows nats-py, of which it overrides some methods.
+"""A connection to one of several servers of NATS, made with nats-py, of which client.py overrides some methods.
 
 The one rule: a connection that has failed is not mended. It is closed, and who wants another one connects again, to the next
 server in turn: what became of what the old one was given is known by the confirmations alone. So nats-py neither reconnects here
@@ -14,15 +14,12 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-import nats.aio.client
 import nats.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.protocol.parser import Parser
 
 from ..host import logs
 from .access import Access
 from .address import Server, read_servers, shown
+from .client import Client
 from .errors import Away, Denied, NatsError
 
 log = logging.getLogger(__name__)
@@ -39,74 +36,15 @@ CLOSE_SECONDS = 0.5
 """How long a connection has to be closed in an orderly way. One whose server hangs never would be."""
 
 WAITING_BYTES = 64 << 20
-WAITING_MESSAGES = 64 * 1024
-"""What waits in nats-py for the task that takes messages. It never does for long, so these are reached by nobody."""
+"""More than a message has."""
 
 PENDING_BYTES = 64 << 10
-"""What nats-py gathers before publish() waits until the system has it."""
-
-PAUSE_SECONDS = 0.002
-"""How often it is looked whether the system has taken what was published."""
-
-READ_BYTES = 512 << 10
-"""What is taken from a connection at once. With nats-py's own 32 KiB, reading a stream takes a third longer."""
-
-MOST_MESSAGE = 65 << 20
-"""Bytes of a message from a server, with its headers: no server takes more than 64 MiB."""
+"""What the system may not have yet when publish() returns."""
 
 DISCOVERED = 64
 """How many servers of a cluster are remembered that nobody has named."""
 
 Handler = Callable[[Mapping[str, str] | None, bytes], object]
-
-
-nats.aio.client.DEFAULT_BUFFER_SIZE = READ_BYTES  # it asks for nothing else, and has no option for it
-
-
-class _Parser(Parser):
-    """nats-py's, that does not wait for a message of any length that a server says it has."""
-
-    async def parse(self, data: bytes = b"") -> None:
-        await super().parse(data)
-        if self.needed > MOST_MESSAGE:
-            raise nats.errors.ProtocolError
-
-
-class _Client(Client):
-    """nats-py's, with some manners more.
-
-    It says nothing in the clear where TLS is wanted: it would do so if the server had no TLS. It reads nothing more from a server
-    while nobody has place for it. Headers that cannot be read, which anybody may send, do not end its reading. And when that ends
-    for whatever reason, the connection does so too: nobody would hear anything from it any more.
-    """
-
-    wants_tls = False
-    ready: Callable[[], Awaitable[object]] | None = None
-
-    async def _process_msg(self, *message: Any) -> None:
-        if self.ready:
-            await self.ready()
-        await super()._process_msg(*message)
-
-    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
-        try:
-            found: dict[str, str] | None = await super()._process_headers(headers)
-        except Exception:  # it expects text of a server where anybody's bytes are
-            return None
-        return found
-
-    async def _read_loop(self) -> None:
-        await super()._read_loop()
-        task = asyncio.current_task()
-        if not self.is_closed and not (task and task.cancelling()):
-            await self._process_op_err(nats.errors.ProtocolError())
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        if initial_connection and self.wants_tls and not info.get("tls_required") and not info.get("tls_available"):
-            raise nats.errors.Error("nats: no tls")
-        if initial_connection and self.wants_tls:
-            info["tls_required"] = True
-        await super()._process_info(info, initial_connection)
 
 
 class Connection:
@@ -117,11 +55,13 @@ class Connection:
         client: it, as nats-py has it.
     """
 
-    def __init__(self, server: Server, client: _Client) -> None:
+    def __init__(self, server: Server, client: Client) -> None:
         self.server = server
         self.client = client
         self.is_closed = asyncio.Event()
-        """That it is of no use any more."""
+        """That it is of no use any more. `give_up` sets it."""
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """The same, for who waits for something else, too, with each message."""
         self.why = _CLOSED
         """Why that is."""
         self.denied = ""
@@ -137,7 +77,7 @@ class Connection:
         words = str(error).removeprefix("nats: ")
         if "permissions violation" in words.lower():
             self.denied = _OWN.sub(lambda own: f"{own[1].upper()}.>", words)
-            self.is_closed.set()
+            self.give_up()
         if not isinstance(error, nats.errors.Error | OSError):
             logs.tell_error(log, lambda: "internal error", error)
         self.why = _words(error)
@@ -146,7 +86,13 @@ class Connection:
         """Is told by nats-py that it is over."""
         if self.why == _CLOSED and self.client.last_error:
             self.why = _words(self.client.last_error)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """It is of no use any more."""
         self.is_closed.set()
+        if not self._over.done():
+            self._over.set_result(None)
 
     async def subscribe(self, subject: str, handle: Handler, ready: Callable[[], Awaitable[object]]) -> None:
         """Has each message on a subject handled.
@@ -161,12 +107,12 @@ class Connection:
             Away: it does not answer.
         """
 
-        async def take(message: Msg) -> None:
-            handle(message.headers, message.data)
+        def take(subject: bytes, reply: bytes, headers: dict[str, str], data: bytes) -> None:
+            handle(headers, data)
 
         self.client.ready = ready
         with self._sorted():
-            await self.client.subscribe(subject, cb=take, pending_bytes_limit=WAITING_BYTES, pending_msgs_limit=WAITING_MESSAGES)
+            await self.client.listen(subject, take)
         await self.settle()
         await self.confirm()
         if self.denied:
@@ -182,18 +128,14 @@ class Connection:
             await self.client.publish(subject, payload, headers=headers)
 
     async def settle(self) -> None:
-        """Waits until the system has all that was published. nats-py's PING overtakes what it has not.
+        """Waits until the system has all that was published.
 
         Raises:
-            Away: that takes too long.
+            Away: that takes too long, or the connection has failed.
         """
-        loop = asyncio.get_running_loop()
-        end, pause = loop.time() + PATIENCE, 0.0
-        while self.client.pending_data_size:  # nobody tells when it is
-            if loop.time() > end:
-                raise Away(f"{self.server.shown} does not answer")
-            await asyncio.sleep(pause)
-            pause = PAUSE_SECONDS
+        with self._sorted():
+            async with asyncio.timeout(PATIENCE):
+                await self.client.sent()
 
     async def confirm(self) -> None:
         """Waits until the server has got all that the system had when this was called: see `settle`.
@@ -211,16 +153,17 @@ class Connection:
             Away: the connection has failed meanwhile. Whether the work was done nobody knows.
             Denied: the server does not let us.
         """
-        doing, closed = asyncio.ensure_future(work), asyncio.ensure_future(self.is_closed.wait())
+        doing: asyncio.Future[T] = asyncio.ensure_future(work)
+        both: list[asyncio.Future[Any]] = [doing, self._over]
         try:
-            await asyncio.wait([doing, closed], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
                 return doing.result()
             raise self.lost()
         finally:
-            closed.cancel()
-            doing.cancel()
-            await asyncio.wait([doing, closed])
+            if not doing.done():
+                doing.cancel()
+                await asyncio.wait([doing])
 
     def lost(self) -> NatsError:
         """What has made it useless, to be raised."""
@@ -232,18 +175,18 @@ class Connection:
     def _sorted(self) -> Iterator[None]:
         try:
             yield
-        except nats.errors.TimeoutError:
+        except (nats.errors.TimeoutError, TimeoutError):
             raise Away(f"{self.server.shown} does not answer") from None
         except (nats.errors.Error, OSError) as error:
             raise Away(f"{self.server.shown}: {self.why if self.is_closed.is_set() else _words(error)}") from None
 
     async def close(self) -> None:
         """Closes it, in an orderly way if that can be had soon, and otherwise all the same."""
-        transport = getattr(self.client, "_transport", None)
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self.client.close(), CLOSE_SECONDS)
-        with contextlib.suppress(AttributeError):
-            transport._io_writer.transport.abort()  # type: ignore[union-attr]
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.client.sent()
+                await self.client.close()
+        self.client.abort()
 
 
 class Servers:
@@ -287,8 +230,7 @@ class Servers:
         raise next((error for error in errors if isinstance(error, Denied)), errors[0])
 
     async def _connect_to(self, server: Server) -> Connection:
-        client = _Client()
-        client._ps = _Parser(client)
+        client = Client()
         client.wants_tls = server.scheme == "tls"
         connection = Connection(server, client)
         try:

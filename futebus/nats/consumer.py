@@ -265,7 +265,7 @@ class Consumer:
 
     def _fail(self, why: str) -> None:
         self._stream.connection.why = why
-        self._stream.connection.is_closed.set()
+        self._stream.connection.give_up()
 
     async def confirm(self, reply: str) -> None:
         """Says that a message is done with.

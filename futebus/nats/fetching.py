@@ -11,12 +11,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from .connection import PATIENCE, WAITING_BYTES, WAITING_MESSAGES
+from .connection import PATIENCE, WAITING_BYTES
 from .errors import Away
 from .limits import add_consumer, most_at_once
 from .stream import NO_STREAM, Stream
@@ -107,9 +106,7 @@ class Pull:
         with self.stream.sorted():
             client = self.stream.connection.client
             self._inbox = client.new_inbox()
-            self._subscription: Subscription = await client.subscribe(
-                self._inbox, cb=self._take, pending_bytes_limit=2 * WAITING_BYTES, pending_msgs_limit=WAITING_MESSAGES
-            )
+            self._subscription: Subscription = await client.listen(self._inbox, self._take)
             config = ConsumerConfig(
                 deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
                 opt_start_seq=self.next,
@@ -124,10 +121,9 @@ class Pull:
             self._name, self._pending = info.name, info.num_pending or 0
             self._idle = info.config.inactive_threshold or IDLE_SECONDS
 
-    async def _take(self, message: Msg) -> None:
-        words = message.reply.split(".")
+    def _take(self, subject: bytes, reply: bytes, told: Mapping[str, str], data: bytes) -> None:
+        words = reply.split(b".")
         if len(words) < 9:
-            told = message.headers or {}
             if told.get("Description") == ALL_CAME:  # we count, too, and may have asked for others
                 return
             self._status = told.get("Status", "")
@@ -140,7 +136,7 @@ class Pull:
             self._asked -= 1
             self._pending = pending
             if not self._is_torn:
-                self._arrived.append(Fetched(sequence, message.subject, message.headers or {}, message.data, moment))
+                self._arrived.append(Fetched(sequence, subject.decode(), told, data, moment))
         self._news.set()
 
     async def _ask_up_to(self, end: int) -> None:

@@ -12,6 +12,7 @@ The one rule: what a stream has can be told from it alone. So who publishes asks
 needs nothing else. A message without these headers is an outsider's: it has lines all the same, but no numbers.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -80,14 +81,23 @@ def read(told: Mapping[str, str] | None) -> Where | None:
         None if it is an outsider's, or its headers are not as we write them.
     """
     told = told or {}
-    spool, host, channel = told.get(SPOOL, ""), told.get(HOST, ""), told.get(CHANNEL, "")
+    names = _names(told.get(SPOOL, ""), told.get(HOST, ""), told.get(CHANNEL, ""))
     numbers = [told.get(name, "") for name in (LINE, LINES, TIME)]
-    if not _SOURCE.fullmatch(spool) or not all(map(_NUMBER.fullmatch, numbers)) or not all(map(_NAME.fullmatch, (host, channel))):
+    if names is None or not all(map(_NUMBER.fullmatch, numbers)):
         return None
     line, count, time = map(int, numbers)
     if max(line + count, time) > MOST:
         return None
-    return Where(spool, line, count, time, decoded(host), decoded(channel))
+    spool, host, channel = names
+    return Where(spool, line, count, time, host, channel)
+
+
+@functools.lru_cache(maxsize=64)
+def _names(spool: str, host: str, channel: str) -> tuple[str, str, str] | None:
+    """The names as headers have them, decoded; None if they cannot be names. Messages have the same ones again and again."""
+    if not _SOURCE.fullmatch(spool) or not _NAME.fullmatch(host) or not _NAME.fullmatch(channel):
+        return None
+    return spool, decoded(host), decoded(channel)
 
 
 def encoded(name: str) -> str:

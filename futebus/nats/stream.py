@@ -33,6 +33,7 @@ from .connection import PATIENCE, Connection
 from .errors import Away, Denied, NatsError, NoStream
 from .room import Room
 from .state import Message, State, message_of, moment, state_of
+from .transport import Payload
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +215,7 @@ class Stream:
         return self._is_one_server and self._newest > 0
 
     async def publish(
-        self, subject: str, payload: bytes, headers: Mapping[str, str], behind: int, name: str, *, follows: bool = False
+        self, subject: str, payload: Payload, headers: Mapping[str, str], behind: int, name: str, *, follows: bool = False
     ) -> int:
         """Adds a message. When this returns, the stream has it on as many servers as it is to have.
 
@@ -255,7 +256,7 @@ class Stream:
             raise Overtaken(f"{self.shown} has got something else")
         return await self._add(subject, payload, told | {LAST: str(behind)}, behind)
 
-    async def _add(self, subject: str, payload: bytes, told: dict[str, str], behind: int) -> int:
+    async def _add(self, subject: str, payload: Payload, told: dict[str, str], behind: int) -> int:
         try:
             sequence = await self._added(subject, payload, told, behind)
         except BaseException:
@@ -267,11 +268,11 @@ class Stream:
             self._newest, self._newest_name = sequence, told[NAME]
         return sequence
 
-    async def _added(self, subject: str, payload: bytes, told: dict[str, str], behind: int) -> int:
+    async def _added(self, subject: str, payload: Payload, told: dict[str, str], behind: int) -> int:
         last = self._last
         with self.sorted():
             try:
-                done = await self.jetstream.publish(subject, payload, headers=told)
+                done = await self.jetstream.publish(subject, payload, headers=told)  # type: ignore[arg-type] # an extent
             except APIError as error:
                 if error.err_code in _WRONG_LAST:
                     raise Overtaken(f"{self.shown} has got something else on {subject}") from None

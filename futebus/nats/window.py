@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from .stream import Overtaken, Stream
+from .transport import Payload
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ MOST = 2
 
 
 class _Sent(NamedTuple, Generic[T]):
-    payload: bytes
+    payload: Payload
     headers: Mapping[str, str]
     name: str
     what: T
@@ -41,7 +42,7 @@ class Window(Generic[T]):
         self._stream, self._subject, self._behind, self._confirmed = stream, subject, behind, confirmed
         self._sent: deque[_Sent[T]] = deque()
 
-    async def put(self, payload: bytes, headers: Mapping[str, str], name: str, what: T) -> None:
+    async def put(self, payload: Payload, headers: Mapping[str, str], name: str, what: T) -> None:
         """Sends a message, when there is room for it.
 
         Args:
@@ -75,7 +76,7 @@ class Window(Generic[T]):
             each.cancel()
         await asyncio.gather(*doing, return_exceptions=True)
 
-    def _send(self, payload: bytes, headers: Mapping[str, str], name: str, what: T) -> None:
+    def _send(self, payload: Payload, headers: Mapping[str, str], name: str, what: T) -> None:
         behind, follows = self._behind + len(self._sent), bool(self._sent)
         work = self._stream.publish(self._subject, payload, headers, behind, name, follows=follows)
         self._sent.append(_Sent(payload, headers, name, what, asyncio.ensure_future(work), follows))

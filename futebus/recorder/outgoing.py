@@ -6,9 +6,12 @@ stream under numbers that the spool then gives to other lines.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
-from ..spool import LinesDamaged, LinesGone, Piece, Spool
+from ..core.lines import nul
+from ..nats.transport import Extent, Part
+from ..spool import LinesDamaged, LinesGone, Piece, Spool, open_to_read
 from ..spool.layout import count_lines
 
 PIECE_BYTES = 8 << 20
@@ -39,7 +42,7 @@ class Outgoing(NamedTuple):
     lines: int
     time: int
     """When the first was taken, in nanoseconds since the epoch."""
-    data: bytes
+    data: Extent
 
     @property
     def next(self) -> int:
@@ -49,7 +52,7 @@ class Outgoing(NamedTuple):
 
 def following(
     spool: Spool, begin: int, most: int, on_damage: Callable[[LinesDamaged], None]
-) -> Iterator[Outgoing | LineTooLong | int]:
+) -> Iterator[list[Outgoing] | LineTooLong | int]:
     """The lines from `begin` on, for good. While some are read, and published, those behind them are brought to the disk.
 
     Args:
@@ -59,13 +62,14 @@ def following(
         on_damage: is told of lines that are damaged, which are left out.
 
     Yields:
-        Lines, which are on the disk then; and when the spool has no more of them, the number behind the last.
+        Runs of lines, which are on the disk then; and when the spool has no more of them, the number behind the last.
 
     Raises:
         LinesGone: they are not there any more.
         OSError: the disk does not take them, or cannot be read.
     """
     own = Spool(spool.path)  # the thread's
+    outgoing = _Cutter(spool, most)
     thread = ThreadPoolExecutor(1, "sync")
 
     def coming(begin: int) -> Future[int] | None:
@@ -80,9 +84,9 @@ def following(
             if syncing:
                 synced = syncing.result()
                 syncing = coming(synced)
-                for run in _outgoing(spool, begin, synced, most, on_damage):
-                    yield run
-                    if isinstance(run, LineTooLong):
+                for some in outgoing.between(begin, synced, on_damage):
+                    yield some
+                    if isinstance(some, LineTooLong):
                         return
                 begin = synced
             if not syncing:
@@ -97,40 +101,98 @@ def _sync(spool: Spool, begin: int, end: int) -> int:
     return end
 
 
-def _outgoing(
-    spool: Spool, begin: int, end: int, most: int, on_damage: Callable[[LinesDamaged], None]
-) -> Iterator[Outgoing | LineTooLong]:
-    most_run = min(most, LONGEST_RUN)
-    for piece in spool.pieces(begin, end, PIECE_BYTES, on_damage=on_damage):
+class _Cutter:
+    """Cuts lines into messages.
+
+    Args:
+        spool: whose.
+        most: bytes of a message.
+    """
+
+    def __init__(self, spool: Spool, most: int) -> None:
+        self._spool, self._most = spool, most
+        self._looked_at = bytearray(min(most, LONGEST_RUN))
+
+    def between(self, begin: int, end: int, on_damage: Callable[[LinesDamaged], None]) -> Iterator[list[Outgoing] | LineTooLong]:
+        """The lines from one to another, as `following` has them."""
+        for piece in self._spool.pieces(begin, end, PIECE_BYTES, on_damage=on_damage):
+            try:
+                found = [self._cut(piece)]
+            except LinesDamaged:
+                found = [self._cut(part) for part in piece.sound(on_damage)]
+            for runs, too_long in found:
+                if runs:
+                    yield runs
+                if too_long:
+                    yield too_long
+                    return
+
+    def _cut(self, piece: Piece) -> tuple[list[Outgoing], LineTooLong | None]:
+        """The messages of a piece, up to a line that is too long.
+
+        Raises:
+            LinesDamaged: some of its lines are not what they were.
+            LinesGone: retention was faster.
+        """
         try:
-            parts = [(piece, piece.read())]
-        except LinesDamaged:
-            parts = [(part, part.read()) for part in piece.sound(on_damage)]
-        for part, data in parts:
-            for run in _cut(part, data, most_run, most):
-                yield run
-                if isinstance(run, LineTooLong):
-                    return
-
-
-def _cut(piece: Piece, data: bytes, most_run: int, most: int) -> Iterator[Outgoing | LineTooLong]:
-    start, line = 0, piece.first
-    times = iter(piece.times)
-    until, time = piece.first, 0
-    with memoryview(data) as view:
-        while start < len(data):
-            stop = len(data)
-            if stop - start > most_run:
-                stop = data.rfind(b"\n", start, start + most_run) + 1 or data.index(b"\n", start) + 1
-                if stop - start > most:
-                    yield LineTooLong(line, stop - start)
-                    return
-            count = piece.lines if stop - start == len(data) else count_lines(view[start:stop])
-            while until <= line:
+            part = Part(open_to_read(Path(piece.segment)), piece.start, piece.stop)
+        except FileNotFoundError:
+            raise LinesGone(f"{piece.segment} has been removed") from None
+        except ValueError:  # it is shorter
+            raise _damaged(piece) from None
+        runs: list[Outgoing] = []
+        at, line = piece.start, piece.first
+        times = iter(piece.times)
+        until, time = piece.first, 0
+        has_looked = False
+        while at < piece.stop:
+            with memoryview(self._looked_at)[: piece.stop - at] as view:
+                if not part.fill(view, at):
+                    raise _damaged(piece)
+                if not has_looked and nul(view) >= 0:
+                    has_looked = True  # a line may have zeros, too
+                    piece.check()
+                size = self._looked_at.rfind(b"\n", 0, len(view)) + 1
+                count = count_lines(view[:size])
+            if not size:
+                size, count = _length(part, at, piece), 1
+                if size > self._most:
+                    return runs, LineTooLong(line, size)
+            while until <= line and until < piece.first + piece.lines:
                 lines, time = next(times)
                 until += lines
-            yield Outgoing(line, count, time, data[start:stop])
-            start, line = stop, line + count
+            runs.append(Outgoing(line, count, time, Extent(part, at, size)))
+            at, line = at + size, line + count
+        if line != piece.first + piece.lines:
+            raise _damaged(piece)
+        return runs, None
+
+
+def _damaged(piece: Piece) -> LinesDamaged:
+    """Which lines of a piece are not what they were."""
+    try:
+        piece.check()
+    except LinesDamaged as error:
+        return error
+    return LinesDamaged(piece.segment, piece.first, piece.first + piece.lines)
+
+
+def _length(part: Part, at: int, piece: Piece) -> int:
+    """How long the line is that begins at a byte.
+
+    Raises:
+        LinesDamaged: it has no end.
+    """
+    data = bytearray(LONGEST_RUN)
+    begin = at
+    while at < piece.stop:
+        with memoryview(data)[: piece.stop - at] as view:
+            if not part.fill(view, at):
+                break
+            if end := data.find(b"\n", 0, len(view)) + 1:
+                return at + end - begin
+            at += len(view)
+    raise _damaged(piece)
 
 
 def has(spool: Spool, first: int, data: bytes) -> bool:

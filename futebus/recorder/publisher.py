@@ -283,26 +283,27 @@ class Publisher:
         reading = self._read(found)
         try:
             while True:
-                run = await reading
-                is_due = time.monotonic() - self._checked > CHECK_SECONDS
-                if not isinstance(run, Outgoing) or is_due:
+                some = await reading
+                if not isinstance(some, list):
                     await window.finish()
-                if isinstance(run, LineTooLong):
-                    raise run
-                if isinstance(run, int):
-                    self._note.keep(next=run)  # damaged lines may be the last
+                if isinstance(some, LineTooLong):
+                    raise some
+                if isinstance(some, int):
+                    self._note.keep(next=some)  # damaged lines may be the last
                     self._well()
-                    if not await self._has_more(run, stream, most):
+                    if not await self._has_more(some, stream, most):
                         return
                     reading = self._read(found)
                     continue
-                if is_due:  # also what the stream takes may have changed since
-                    await stream.connection.while_open(self._check(stream, most))
-                # The next message is brought to the disk, and read, while this one is under way.
+                # What comes next is brought to the disk, and looked at, while these are under way.
                 reading = self._read(found)
-                where = self._named(run)
-                name = f"{self._note.note.secret} {where.name}"
-                await window.put(run.data, runs.headers(where), name, run.next)
+                for run in some:
+                    if time.monotonic() - self._checked > CHECK_SECONDS:  # also what the stream takes may have changed since
+                        await window.finish()
+                        await stream.connection.while_open(self._check(stream, most))
+                    where = self._named(run)
+                    name = f"{self._note.note.secret} {where.name}"
+                    await window.put(run.data, runs.headers(where), name, run.next)
         finally:
             await window.close()
             await asyncio.wait([reading])  # the spool is for one thread at a time

@@ -163,10 +163,10 @@ def test_a_connection_that_is_not_read_any_more_is_closed(keeping: Server, monke
         connection: Connection = stream.connection
         await stream.make(["lines"])
 
-        async def fail(data: bytes = b"") -> None:
-            raise ValueError(data)
+        async def fail(count: int) -> None:
+            raise ValueError(count)
 
-        monkeypatch.setattr(connection.client._ps, "parse", fail)
+        monkeypatch.setattr(connection.client._parser, "took", fail)
         with pytest.raises(Away):
             await connection.while_open(stream.state())
         assert connection.is_closed.is_set()

@@ -61,11 +61,12 @@ def lines_of(writer: SpoolWriter, most: int = MOST) -> Iterator[Found]:
     def damaged(damage: LinesDamaged) -> None:
         raise AssertionError(damage)
 
-    return following(Spool(writer.path), 0, most, damaged)
+    for some in following(Spool(writer.path), 0, most, damaged):
+        yield from some if isinstance(some, list) else [some]
 
 
 def shown(run: Found) -> tuple[int, bytes] | LineTooLong | int:
-    return (run.line, run.data) if isinstance(run, Outgoing) else run
+    return (run.line, run.data.read()) if isinstance(run, Outgoing) else run
 
 
 def first(found: Iterator[Found], writer: SpoolWriter, disk: Disk) -> Found:
@@ -127,7 +128,7 @@ def test_a_spool_that_has_lost_its_end_is_no_more_followed(writer: SpoolWriter) 
     before = killed(writer.path)
     writer.append(numbered(5, 10))
     found = lines_of(writer)
-    assert b"".join(run.data for run in (next(found),) if isinstance(run, Outgoing)) == numbered(0, 10)
+    assert b"".join(run.data.read() for run in (next(found),) if isinstance(run, Outgoing)) == numbered(0, 10)
     assert next(found) == 10
     writer.close()
     shutil.rmtree(writer.path)

@@ -76,9 +76,11 @@ def cheat(how: Way) -> None:
     setattr(Delivery, "_write", write_crookedly)  # noqa: B010
 
     def follow_crookedly(*words: Any) -> Iterator[Any]:
-        for run in runs(*words):
-            if how is not loses or not isinstance(run, outgoing.Outgoing) or next(number) % EVERY:
-                yield run
+        for some in runs(*words):
+            if how is not loses or not isinstance(some, list):
+                yield some
+            elif kept := [run for run in some if next(number) % EVERY]:
+                yield kept
 
     setattr(publisher, "following", follow_crookedly)  # noqa: B010
 

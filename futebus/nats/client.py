@@ -1,0 +1,281 @@
+"""nats-py's client, with some manners more, and with fewer copies.
+
+The one rule: what it does is nats-py's, and how a message gets in and out is ours. It says nothing in the clear where TLS is
+wanted: nats-py would do so if the server had no TLS. It reads nothing more from a server while nobody has place for it, and waits
+for no message of any length that a server says it has. Headers that cannot be read, which anybody may send, do not end its
+reading. And when that ends for whatever reason, the connection does so too: nobody would hear anything from it any more.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import nats.errors
+from nats.aio.client import PING_PROTO
+from nats.aio.client import Client as NatsClient
+from nats.aio.subscription import Subscription
+from nats.protocol.parser import Parser as NatsParser
+
+from .transport import Direct, Extent, Payload
+
+READ_BYTES = 512 << 10
+"""What is taken from a connection at once."""
+
+KEPT_BYTES = 16 << 20
+"""Whoever handles so much at a time keeps the memory for it: otherwise the system gets it back, and clears it anew each time."""
+
+LEAST_BYTES = 64 << 10
+"""For less room than that it is not asked for more."""
+
+MOST_KEPT = 8 << 20
+"""A buffer that was made longer than that for a message is not kept for the next one."""
+
+MOST_MESSAGE = 65 << 20
+"""Bytes of a message from a server, with its headers: no server takes more than 64 MiB."""
+
+LARGE_BYTES = 16 << 10
+"""A message of so many bytes is not copied once more to be sent."""
+
+Take = Callable[[bytes, bytes, dict[str, str], bytes], object]
+"""Is given a message: its subject, where to answer, its headers, the rest."""
+
+
+class Parser(NatsParser):
+    """What comes from a server, message by message: nats-py's, from a buffer of its own that is filled from outside."""
+
+    def reset(self) -> None:
+        """Begins anew."""
+        super().reset()
+        self._buffer = bytearray(READ_BYTES)
+        self._start = self._stop = 0
+        self._needed = 0
+        """How many bytes that begin at `_start` the message has that is under way, if that is known."""
+
+    def room(self) -> memoryview:
+        """Where what comes next is to be put; see `took`."""
+        left = self._stop - self._start
+        if not left:
+            self._start = self._stop = 0
+        if len(self._buffer) < self._needed or (not left and len(self._buffer) > MOST_KEPT):
+            other = bytearray(self._needed + READ_BYTES)
+            other[:left] = self._buffer[self._start : self._stop]
+            self._buffer, self._start, self._stop = other, 0, left
+        elif len(self._buffer) - self._stop < LEAST_BYTES or len(self._buffer) - self._start < self._needed:
+            self._buffer[:left] = self._buffer[self._start : self._stop]
+            self._start, self._stop = 0, left
+        return memoryview(self._buffer)[self._stop :]
+
+    async def took(self, count: int) -> None:
+        """So many bytes have come, and are there.
+
+        Raises:
+            ProtocolError: no server of NATS says that.
+        """
+        self._stop += count
+        while self._start < self._stop and await self._next():
+            pass
+
+    async def _next(self) -> bool:
+        """Handles what comes first. Returns False if not all of it is there."""
+        end = self._buffer.find(b"\r\n", self._start, self._stop)
+        if end < 0:
+            if self._stop - self._start >= READ_BYTES:
+                raise nats.errors.ProtocolError
+            return False
+        line = bytes(memoryview(self._buffer)[self._start : end])
+        if not line.startswith((b"MSG ", b"HMSG ")):
+            self._start = end + 2
+            await self.parse(line + b"\r\n")
+            if self.buf:
+                raise nats.errors.ProtocolError
+            return True
+        operation, *words = line.split()
+        has_headers = operation == b"HMSG"
+        numbers = [words[1], *words[-1 - has_headers :]] if len(words) in (3 + has_headers, 4 + has_headers) else []
+        if not numbers or not all(number.isdigit() and len(number) < 20 for number in numbers):
+            raise nats.errors.ProtocolError
+        sid, head, size = int(numbers[0]), int(numbers[1]) if has_headers else 0, int(numbers[-1])
+        if not head <= size <= MOST_MESSAGE:
+            raise nats.errors.ProtocolError
+        body, behind = end + 2, end + 4 + size
+        self._needed = behind - self._start
+        if behind > self._stop:
+            return False
+        with memoryview(self._buffer) as view:
+            headers, data = bytes(view[body : body + head]), bytes(view[body + head : body + size])
+        if self._buffer[behind - 2 : behind] != b"\r\n":
+            raise nats.errors.ProtocolError
+        self._start, self._needed = behind, 0
+        reply = words[2] if len(words) == 4 + has_headers else b""
+        await self.nc._process_msg(sid, words[0], reply, data, headers or None)
+        return True
+
+
+class Client(NatsClient):
+    """nats-py's, as said above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _keep_memory()
+        self._transport: Direct = Direct()
+        self._parser = self._ps = Parser(self)
+        self.wants_tls = False
+        self.ready: Callable[[], Awaitable[object]] | None = None
+        """Waits until there is place for a message."""
+        self._takers: dict[int, Take] = {}
+
+    def abort(self) -> None:
+        """Ends it without a word."""
+        self._transport.abort()
+
+    # ------------------------------------------------------------------------------------------ what comes
+
+    async def listen(self, subject: str, take: Take) -> Subscription:
+        """Subscribes to a subject, and has each message handled as it comes, and not in a task. `take` takes no time."""
+        self._takers[self._sid + 1] = take  # it has that number; and messages may come before we are told
+        return await self.subscribe(subject)
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        if self.ready:
+            await self.ready()
+        if sid not in self._takers or sid not in self._subs:
+            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type] # it may be None
+            return
+        told = await self._process_headers(headers)
+        try:
+            self._takers[sid](subject, reply, told or {}, data)
+        except Exception as error:
+            await self._error_cb(error)
+
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        super()._remove_sub(sid, max_msgs)
+        self._takers.pop(sid, None)
+
+    async def _init_request_sub(self) -> None:
+        number = self._sid + 1
+
+        def take(subject: bytes, reply: bytes, headers: dict[str, str], data: bytes) -> None:
+            asked = self._resp_map.get(subject[len(self._resp_sub_prefix or b"") :].decode(errors="replace"))
+            if asked and not asked.done():
+                asked.set_result(self._build_message(number, subject, reply, data, headers or None))
+
+        self._takers[number] = take
+        await super()._init_request_sub()
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        if not headers:
+            return None
+        if (plain := read_headers(headers)) is not None:
+            return plain
+        try:
+            found: dict[str, str] | None = await super()._process_headers(headers)
+        except Exception:  # it expects text of a server where anybody's bytes are
+            return None
+        return found
+
+    async def _read_loop(self) -> None:
+        try:
+            while not self.is_closed:
+                count = await self._transport.receive(self._parser.room())
+                if not count and not self.is_closed:
+                    await self._error_cb(nats.errors.UnexpectedEOF())
+                    await self._process_op_err(nats.errors.UnexpectedEOF())
+                await self._parser.took(count)
+        except asyncio.CancelledError:
+            pass
+        except OSError as error:
+            await self._process_op_err(error)
+        except Exception:
+            await self._process_op_err(nats.errors.ProtocolError())
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and self.wants_tls and not info.get("tls_required") and not info.get("tls_available"):
+            raise nats.errors.Error("nats: no tls")
+        if initial_connection and self.wants_tls:
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
+
+    # ------------------------------------------------------------------------------------------ what is sent
+
+    async def _send_publish(
+        self, subject: str, reply: str, payload: Payload, payload_size: int, headers: dict[str, Any] | None
+    ) -> None:
+        block = write_headers(headers) if headers and payload_size >= LARGE_BYTES else None
+        if block is None:
+            small = payload.read() if isinstance(payload, Extent) else payload
+            await super()._send_publish(subject, reply, small, payload_size, headers)
+            return
+        command = f"HPUB {subject} {reply} {len(block)} {len(block) + payload_size}\r\n".encode() + block
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += payload_size
+        self._pending += [command, payload, b"\r\n"]  # type: ignore[list-item] # whoever sends it knows extents
+        self._pending_data_size += len(command) + payload_size + 2
+        await self._flush_pending(force_flush=True)
+
+    async def _flush_pending(self, force_flush: bool = False) -> None:
+        """Sends what waits, at once, and waits until the system has it if that is much."""
+        if not self.is_connected:
+            return
+        pending, self._pending, self._pending_data_size = self._pending, [], 0
+        try:
+            self._transport.writelines(pending)
+            if force_flush or self._transport.unsent > self._max_pending_size:
+                async with asyncio.timeout(self._flush_timeout):
+                    await self._transport.drain()
+        except TimeoutError:
+            await self._error_cb(nats.errors.FlushTimeoutError())
+        except OSError as error:
+            await self._process_op_err(error)
+
+    async def _flusher(self) -> None:
+        """Has nothing to do. While it has not ended, nats-py waits for the answers to what it asks."""
+        await asyncio.get_running_loop().create_future()
+
+    async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
+        self._pongs.append(future or asyncio.get_running_loop().create_future())
+        try:
+            self._transport.write(PING_PROTO)  # nobody waits until it is sent: that one cannot send is told in the same way
+        except OSError as error:
+            await self._process_op_err(error)
+
+    async def sent(self) -> None:
+        """Waits until the system has all that was published.
+
+        Raises:
+            OSError: it does not take it.
+        """
+        await self._transport.drain()
+
+
+@functools.cache  # once
+def _keep_memory() -> None:
+    """malloc(3) keeps twice as much as the largest piece that it has given back to the system. This one nobody touches."""
+    with contextlib.suppress(MemoryError):
+        bytes(KEPT_BYTES)
+
+
+def read_headers(headers: bytes) -> dict[str, str] | None:
+    """The headers of a message, as nats-py reads them; None if they are not as one usually writes them: it is slow."""
+    try:
+        first, *lines, last, empty = headers.decode("ascii").split("\r\n")
+    except ValueError:
+        return None
+    if first != "NATS/1.0" or last or empty:
+        return None
+    found = {}
+    for line in lines:
+        name, colon, value = line.partition(": ")
+        if not colon or not name.replace("-", "").isalnum() or value != value.strip():
+            return None
+        found[name] = value
+    return found
+
+
+def write_headers(headers: Mapping[str, str]) -> bytes | None:
+    """The headers of a message, as nats-py writes them; None if they are not such as we have."""
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    block = "".join(["NATS/1.0\r\n", *lines, "\r\n"])
+    is_ours = block.isascii() and block.count("\r") == block.count("\n") == len(lines) + 2
+    return block.encode() if is_ours and all(value == value.strip() for value in headers.values()) else None
