@@ -182,10 +182,10 @@ class Connection:
 
     async def close(self) -> None:
         """Closes it, in an orderly way if that can be had soon, and otherwise all the same."""
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await self.client.sent()
-                await self.client.close()
+        for what in (self.client.sent, self.client.close):
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await what()
         self.client.abort()
 
 

@@ -17,6 +17,7 @@ import nats as nats_py
 import pytest
 from nats.aio.msg import Msg
 
+from .mounts import run
 from .programs import Start
 from .waiting import DEADLINE, until
 
@@ -172,6 +173,29 @@ def keeping(serving: Serving) -> Server:
 def nats(serving: Serving) -> Server:
     """A server as it is without a configuration."""
     return serving()
+
+
+@pytest.fixture(scope="session")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority `ca.pem`, and certificates `server` and `client` that it has signed, with their keys."""
+    place = tmp_path_factory.mktemp("papers")
+    script = """
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem \\
+            -subj /CN=ca -days 9 -addext keyUsage=critical,keyCertSign,cRLSign
+        for who in server client; do
+            openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout $who.key -subj /CN=$who -out $who.csr
+            printf 'subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid' > ext
+            openssl x509 -req -in $who.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out $who.pem -days 9 -extfile ext
+        done
+    """
+    done = run("sh", "-ec", script, cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def tls(papers: Path, *more: str) -> str:
+    """The configuration of a server that speaks TLS."""
+    return "\n".join([f'tls {{ cert_file: "{papers}/server.pem"', f'key_file: "{papers}/server.key"', *more, "}"])
 
 
 class Outsider:

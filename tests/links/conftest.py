@@ -1,6 +1,6 @@
 """Fixtures of the links."""
 
-from ..helpers.nats import keeping, listening, nats, serving
+from ..helpers.nats import keeping, listening, nats, papers, serving
 from .links import linking
 
-__all__ = ["keeping", "linking", "listening", "nats", "serving"]
+__all__ = ["keeping", "linking", "listening", "nats", "papers", "serving"]
