@@ -9,11 +9,12 @@ reading. And when that ends for whatever reason, the connection does so too: nob
 import asyncio
 import contextlib
 import functools
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import nats.errors
-from nats.aio.client import PING_PROTO
+from nats.aio.client import PING_PROTO, PONG_PROTO
 from nats.aio.client import Client as NatsClient
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import Parser as NatsParser
@@ -32,14 +33,24 @@ LEAST_BYTES = 64 << 10
 MOST_KEPT = 8 << 20
 """A buffer that was made longer than that for a message is not kept for the next one."""
 
+MOST_IN_TURN = 500
+"""So many messages are handled before others have a turn."""
+
 MOST_MESSAGE = 65 << 20
 """Bytes of a message from a server, with its headers: no server takes more than 64 MiB."""
+
+LEAVE_SECONDS = 1.0
+"""How long tasks that are cancelled may take to end."""
 
 LARGE_BYTES = 16 << 10
 """A message of so many bytes is not copied once more to be sent."""
 
 Take = Callable[[bytes, bytes, dict[str, str], bytes], object]
 """Is given a message: its subject, where to answer, its headers, the rest."""
+
+
+_SPACE = re.compile(rb"[ \t]+")
+"""What is between the words of a line. Others that Python takes for it may be in a subject."""
 
 
 class Parser(NatsParser):
@@ -62,7 +73,7 @@ class Parser(NatsParser):
             other = bytearray(self._needed + READ_BYTES)
             other[:left] = self._buffer[self._start : self._stop]
             self._buffer, self._start, self._stop = other, 0, left
-        elif len(self._buffer) - self._stop < LEAST_BYTES or len(self._buffer) - self._start < self._needed:
+        elif self._start and (len(self._buffer) - self._stop < LEAST_BYTES or len(self._buffer) - self._start < self._needed):
             self._buffer[:left] = self._buffer[self._start : self._stop]
             self._start, self._stop = 0, left
         return memoryview(self._buffer)[self._stop :]
@@ -74,8 +85,11 @@ class Parser(NatsParser):
             ProtocolError: no server of NATS says that.
         """
         self._stop += count
+        done = 0
         while self._start < self._stop and await self._next():
-            pass
+            done += 1
+            if not done % MOST_IN_TURN:
+                await asyncio.sleep(0)
 
     async def _next(self) -> bool:
         """Handles what comes first. Returns False if not all of it is there."""
@@ -91,7 +105,7 @@ class Parser(NatsParser):
             if self.buf:
                 raise nats.errors.ProtocolError
             return True
-        operation, *words = line.split()
+        operation, *words = _SPACE.split(line)
         has_headers = operation == b"HMSG"
         numbers = [words[1], *words[-1 - has_headers :]] if len(words) in (3 + has_headers, 4 + has_headers) else []
         if not numbers or not all(number.isdigit() and len(number) < 20 for number in numbers):
@@ -125,17 +139,35 @@ class Client(NatsClient):
         self.ready: Callable[[], Awaitable[object]] | None = None
         """Waits until there is place for a message."""
         self._takers: dict[int, Take] = {}
+        self._ending: asyncio.Task[None] | None = None
+        """Closes it, when one could not send."""
 
-    def abort(self) -> None:
-        """Ends it without a word."""
+    async def leave(self) -> None:
+        """Ends it without a word. Nothing of it is left, whatever nats-py has done of that."""
         self._transport.abort()
+        tasks = [self._reading_task, self._ping_interval_task, self._flusher_task, self._ending]
+        tasks += [subscription._wait_for_msgs_task for subscription in self._subs.values()]
+        left = {task for task in tasks if task is not None and task is not asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=LEAVE_SECONDS)
 
     # ------------------------------------------------------------------------------------------ what comes
 
     async def listen(self, subject: str, take: Take) -> Subscription:
         """Subscribes to a subject, and has each message handled as it comes, and not in a task. `take` takes no time."""
-        self._takers[self._sid + 1] = take  # it has that number; and messages may come before we are told
-        return await self.subscribe(subject)
+        number = self._sid + 1
+        self._takers[number] = take  # messages may come before we are told that it has this number
+        try:
+            return await self.subscribe(subject)
+        except BaseException:
+            self._takers.pop(number, None)
+            raise
+
+    def _build_message(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None) -> Any:
+        # A server takes any bytes for a subject, where nats-py expects text.
+        return super()._build_message(sid, subject.decode(errors="replace").encode(), reply, data, headers)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         if self.ready:
@@ -222,12 +254,19 @@ class Client(NatsClient):
         try:
             self._transport.writelines(pending)
             if force_flush or self._transport.unsent > self._max_pending_size:
-                async with asyncio.timeout(self._flush_timeout):
-                    await self._transport.drain()
-        except TimeoutError:
-            await self._error_cb(nats.errors.FlushTimeoutError())
+                await self._transport.drain()
         except OSError as error:
-            await self._process_op_err(error)
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        """Closes it, in a task of its own: whoever could not send may be cancelled meanwhile."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._process_op_err(error))
+
+    async def _process_op_err(self, e: Exception) -> None:
+        if isinstance(e, nats.errors.StaleConnectionError):
+            self._transport.abort()  # nobody is there to say farewell to
+        await super()._process_op_err(e)
 
     async def _flusher(self) -> None:
         """Has nothing to do. While it has not ended, nats-py waits for the answers to what it asks."""
@@ -235,10 +274,25 @@ class Client(NatsClient):
 
     async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
         self._pongs.append(future or asyncio.get_running_loop().create_future())
+        self._write(PING_PROTO)
+
+    async def _process_ping(self) -> None:
+        self._write(PONG_PROTO)
+
+    def _write(self, words: bytes) -> None:
+        """Sends that, and does not wait until it is sent: who reads must go on."""
         try:
-            self._transport.write(PING_PROTO)  # nobody waits until it is sent: that one cannot send is told in the same way
+            self._transport.write(words)
         except OSError as error:
-            await self._process_op_err(error)
+            self._fail(error)
+
+    async def _process_pong(self) -> None:
+        if self._pongs and self._pongs[0].done():  # nobody waits for it any more
+            self._pongs.pop(0)
+            self._pongs_received += 1
+            self._pings_outstanding = 0
+        else:
+            await super()._process_pong()
 
     async def sent(self) -> None:
         """Waits until the system has all that was published.

@@ -186,7 +186,8 @@ class Connection:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await what()
-        self.client.abort()
+        await self.client.leave()
+        self.give_up()
 
 
 class Servers:
@@ -253,6 +254,9 @@ class Servers:
                 **self._access.shown_to(server if server.user is not None else self._secret),
             )
         except NatsError:
+            raise
+        except asyncio.CancelledError:
+            await client.leave()
             raise
         except Exception as error:
             # That none is left to be tried says nothing of why.

@@ -130,13 +130,19 @@ class Pull:
             if self._status != "100":  # which says that it is there
                 self._asked = 0
         else:
-            sequence, count, moment, pending = map(int, words[5:9] if len(words) == 9 else words[7:11])
+            try:
+                sequence, count, moment, pending = map(int, words[5:9] if len(words) == 9 else words[7:11])
+            except ValueError:  # it is no server's, and may be in the place of one
+                self._is_torn = True
+                self._news.set()
+                return
             self._count += 1
             self._is_torn |= count != self._count
             self._asked -= 1
             self._pending = pending
             if not self._is_torn:
-                self._arrived.append(Fetched(sequence, subject.decode(), told, data, moment))
+                # A server takes any bytes for a subject.
+                self._arrived.append(Fetched(sequence, subject.decode(errors="replace"), told, data, moment))
         self._news.set()
 
     async def _ask_up_to(self, end: int) -> None:

@@ -119,6 +119,8 @@ class Direct(Transport):
         self._arriving: asyncio.Future[None] | None = None
         """Done when more has come, or will not come."""
         self._unsent: deque[memoryview] = deque()
+        self._waiting = 0
+        """Bytes of these."""
         self._is_sent = asyncio.Event()
         self._is_sent.set()
         self._error: OSError | None = None
@@ -237,19 +239,29 @@ class Direct(Transport):
         self.writelines([payload])
 
     def writelines(self, payload: Iterable[Payload]) -> None:
-        """Sends all of that, soon. It must not change until it is sent."""
+        """Sends all of that, soon. It must not change until it is sent.
+
+        Raises:
+            OSError: nothing more can be sent.
+        """
         if self._streams is not None:
             for piece in payload:
                 self._streams.write(piece.read() if isinstance(piece, Extent) else piece)  # type: ignore[no-untyped-call]
             return
-        self._unsent.extend(piece.view() if isinstance(piece, Extent) else memoryview(piece) for piece in payload if len(piece))
+        if self._error is not None:
+            raise self._error
+        for piece in payload:
+            if len(piece):
+                self._unsent.append(piece.view() if isinstance(piece, Extent) else memoryview(piece))
+                self._waiting += len(piece)
         if self._is_sent.is_set():
             self._send()
 
     @property
     def unsent(self) -> int:
-        """How many bytes the system does not have yet, as far as that is known."""
-        return sum(map(len, self._unsent))
+        """How many bytes the system does not have yet."""
+        writer = self._streams._io_writer if self._streams is not None else None
+        return self._waiting if writer is None else writer.transport.get_write_buffer_size()
 
     def _send(self) -> None:
         """Gives the system what it takes. It is asked again when it takes more."""
@@ -264,15 +276,24 @@ class Direct(Transport):
                 loop.add_writer(plain.fileno(), self._send)
             return
         except OSError as error:
-            self._error = _readable(error)
-            self._unsent.clear()
+            self._fail(_readable(error))
+            with contextlib.suppress(OSError):  # in the midst of a message nothing else may follow
+                plain.shutdown(socket.SHUT_RDWR)
         if not self._is_sent.is_set():
             loop.remove_writer(plain.fileno())
             self._is_sent.set()
 
+    def _fail(self, error: OSError) -> None:
+        """Lets go what is not sent, if that is anything: nothing can be sent any more."""
+        if self._unsent:
+            self._error = self._error or error
+            self._unsent.clear()
+            self._waiting = 0
+
     def _send_some(self, plain: socket.socket) -> None:
         pieces = list(itertools.islice(self._unsent, MOST_PIECES))
         count = plain.sendmsg(pieces)
+        self._waiting -= count
         for piece in pieces:
             self._unsent.popleft()
             if count < len(piece):
@@ -305,7 +326,7 @@ class Direct(Transport):
             loop = asyncio.get_running_loop()
             loop.remove_reader(plain.fileno())
             loop.remove_writer(plain.fileno())
-            self._unsent.clear()
+            self._fail(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
             self._is_sent.set()
             if self._arriving is not None:
                 _settle(self._arriving)
@@ -333,7 +354,11 @@ async def _connected(host: str | None, port: int | None) -> socket.socket:
     failed: OSError | None = None
     found = _literally(host, port) or await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for family, kind, protocol, _, address in found:
-        made = socket.socket(family, kind, protocol)
+        try:
+            made = socket.socket(family, kind, protocol)
+        except OSError as error:  # a system without the sixth version of addresses
+            failed = failed or error
+            continue
         try:
             made.setblocking(False)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

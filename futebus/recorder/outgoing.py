@@ -117,9 +117,9 @@ class _Cutter:
         """The lines from one to another, as `following` has them."""
         for piece in self._spool.pieces(begin, end, PIECE_BYTES, on_damage=on_damage):
             try:
-                found = [self._cut(piece)]
+                found = iter([self._cut(piece)])
             except LinesDamaged:
-                found = [self._cut(part) for part in piece.sound(on_damage)]
+                found = (self._cut(part) for part in piece.sound(on_damage))  # one by one: each has a file open
             for runs, too_long in found:
                 if runs:
                     yield runs
@@ -138,7 +138,7 @@ class _Cutter:
             part = Part(open_to_read(Path(piece.segment)), piece.start, piece.stop)
         except FileNotFoundError:
             raise LinesGone(f"{piece.segment} has been removed") from None
-        except ValueError:  # it is shorter
+        except (ValueError, OverflowError):  # it is shorter, or a mark is damaged
             raise _damaged(piece) from None
         runs: list[Outgoing] = []
         at, line = piece.start, piece.first
@@ -157,6 +157,7 @@ class _Cutter:
             if not size:
                 size, count = _length(part, at, piece), 1
                 if size > self._most:
+                    piece.check()
                     return runs, LineTooLong(line, size)
             while until <= line and until < piece.first + piece.lines:
                 lines, time = next(times)
@@ -189,6 +190,8 @@ def _length(part: Part, at: int, piece: Piece) -> int:
         with memoryview(data)[: piece.stop - at] as view:
             if not part.fill(view, at):
                 break
+            if nul(view) >= 0:  # a line may have zeros, too
+                piece.check()
             if end := data.find(b"\n", 0, len(view)) + 1:
                 return at + end - begin
             at += len(view)

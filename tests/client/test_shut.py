@@ -30,7 +30,7 @@ def test_nothing_that_was_accepted_is_lost(mounting: Mounting, start: Start) -> 
         master = os.open(bus / ".U_x", os.O_RDONLY | os.O_CREAT)
         writers = [start("bash", "-c", WRITERS, "bash", bus / "U_x", f"{turn}.{number}") for number in range(3)]
         heard = b""
-        while heard.count(b"\n") < 500:
+        while heard.count(b"\n") < 500 or not all(f"{turn}.{number} 0\n".encode() in heard for number in range(3)):
             heard += os.read(master, 1 << 16)
         shut(master)
         while piece := os.read(master, 1 << 16):
@@ -95,6 +95,7 @@ def test_a_worker_ends_in_peace(bus: Mount, start: Start) -> None:
     assert busy.stdout
     assert busy.stdout.readline() == "ready\n"
     writers = [start("bash", "-c", WRITERS, "bash", bus / "U_busy", str(number)) for number in range(2)]
+    bus.wait_for_clients(2, "U_busy", rw="-w")
     until(lambda: bus.channel("U_busy")["messages_in"] > 1000, "there is work")
     busy.terminate()
     sent = sum(int(writer.communicate(timeout=DEADLINE)[0]) for writer in writers)

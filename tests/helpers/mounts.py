@@ -14,6 +14,7 @@ from typing import Any
 
 from futebus.core import kinds
 
+from .processes import stat_of
 from .waiting import DEADLINE, until
 from .watching import WATCH, abort_connection
 
@@ -21,6 +22,12 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 PATIENCE = 200.0
 """Seconds that a mount may live: less than a test."""
+
+STOPS = 50
+"""How often it is tried to stop a daemon that has nothing in hand: where programs write all the time, it always has."""
+
+WAITING = "waiting calls"
+"""What the daemon calls those that it lets wait."""
 
 FUTEBUS = [sys.executable, "-m", "futebus.commands.futebus"]
 
@@ -157,6 +164,12 @@ class Mount:
         inside: Mapping[str, int] = self.told()["inside"]
         return inside
 
+    @property
+    def calls(self) -> int:
+        """How many calls the kernel has sent the daemon, or is about to, that are not answered."""
+        device = device_of(self.path)
+        return int(Path(f"/sys/fs/fuse/connections/{device.split(':')[1]}/waiting").read_text()) if device else 0
+
     def wait_for_clients(self, count: int, channel: str, deadline: float = DEADLINE, **wanted: Any) -> list[Row]:
         """Waits until so many clients are as `clients` asks for, for so many seconds at most."""
         found: list[Row] = []
@@ -225,8 +238,20 @@ Mounting = Callable[..., Mount]
 
 @contextlib.contextmanager
 def hanging(bus: Mount) -> Iterator[None]:
-    """The bus hangs meanwhile."""
-    bus.daemon.send_signal(signal.SIGSTOP)
+    """The bus hangs meanwhile.
+
+    If it comes to rest at all, it has no call in hand then but those that it had let wait: nothing can end a process one of whose
+    calls is in the hands of a daemon that hangs.
+    """
+    for _ in range(STOPS):
+        waiting = bus.inside()[WAITING]
+        bus.daemon.send_signal(signal.SIGSTOP)
+        until(lambda: (stat := stat_of(str(bus.daemon.pid))) is None or stat.state in "TZ", "the daemon is stopped")
+        if bus.calls <= waiting:
+            break
+        bus.daemon.send_signal(signal.SIGCONT)
+    else:
+        bus.daemon.send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
