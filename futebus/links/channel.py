@@ -99,6 +99,8 @@ class Channel:
         self._size = 0
         self._changed = threading.Condition()
         self._is_open = False
+        self._was_awaited = waits
+        """Whether it is somebody's loss if it is not open. Who opens it does not hear what was said before."""
         self._stop = -1
         """Descriptor of an eventfd that ends the wait of who reads."""
         self.is_reading = False
@@ -117,7 +119,7 @@ class Channel:
             return
         with self._changed:
             if not self._is_open:
-                self.unwritten[AWAY] += count
+                self.unwritten[AWAY] += count * self._was_awaited
                 return
             self._waiting.append((count, lines))
             self._size += len(lines) + ENTRY
@@ -156,7 +158,7 @@ class Channel:
                 with self._open() as channel:
                     self._claim_it(channel)
                     with self._changed:
-                        self._is_open, self._failure = True, None
+                        self._is_open, self._was_awaited, self._failure = True, True, None
                     if is_first:
                         is_first = False
                         opened()

@@ -352,7 +352,10 @@ def _settle(future: "asyncio.Future[None]") -> None:
 async def _connected(host: str | None, port: int | None) -> socket.socket:
     loop = asyncio.get_running_loop()
     failed: OSError | None = None
-    found = _literally(host, port) or await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = _literally(host, port) or await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # no name can be so
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
     for family, kind, protocol, _, address in found:
         try:
             made = socket.socket(family, kind, protocol)

@@ -120,6 +120,11 @@ class _Cutter:
                 found = iter([self._cut(piece)])
             except LinesDamaged:
                 found = (self._cut(part) for part in piece.sound(on_damage))  # one by one: each has a file open
+            except LinesGone:
+                if self._spool.begin > piece.first:
+                    raise
+                on_damage(LinesDamaged(Path(piece.segment), piece.first, piece.first + piece.lines))  # without its file
+                continue
             for runs, too_long in found:
                 if runs:
                     yield runs

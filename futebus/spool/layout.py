@@ -209,6 +209,12 @@ class Segment:
         self._marks[begin * 4 :] = new[: count * 4]
         return self._marks[begin * 4 :] != before
 
+    def limit(self, line: int) -> None:
+        """Forgets marks that lead beyond a line. Where the next segment begins, this one ends, whatever a damaged index says."""
+        if self._marks and self._marks[-4] > line:
+            count = bisect.bisect_right(range(len(self)), line, key=lambda number: self._marks[number * 4])
+            del self._marks[count * 4 :]
+
     def __len__(self) -> int:
         return len(self._marks) // 4
 

@@ -2,6 +2,7 @@
 
 import bisect
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ from .layout import (
 )
 from .piece import OnDamage, Piece
 
+LIST_SECONDS = 1.0
+"""How often it is looked for the newest segment where nothing says that there is one."""
+
 
 class Spool:
     """A spool, to read. Needs no lock: it may be written meanwhile, and nothing that it says changes.
@@ -47,6 +51,8 @@ class Spool:
         self._identity_file: tuple[int, int, int] | None = None
         """Which file has said so, as it was found before it was read."""
         self._last: Segment | None = None
+        self._listed = -math.inf
+        """When all of them were looked for, to find the last one."""
         self._firsts: list[int] = []
         """Where its segments were last found to begin. There may be thousands, and they are asked for with each piece."""
         self._synced = -1
@@ -81,14 +87,16 @@ class Spool:
         last = self._last
         if last is not None:
             try:
-                # The segment may be full; the next one is named by the line where it ends.
-                if last.refresh() or not (self.path / f"{last[-1].line:020d}.index").exists():
+                # The segment may be full; the next one is named by the line where it ends. If that is gone, there may be others.
+                is_newest = last.refresh() or not (self.path / f"{last[-1].line:020d}.index").exists()
+                if is_newest and time.monotonic() < self._listed + LIST_SECONDS:
                     return last[-1]
             except LinesGone:
                 pass
+        self._listed = time.monotonic()
         for first in reversed(segment_firsts(self.path)):
             # The very last may be without a mark, after a loss of power.
-            last = Segment(self.path, first)
+            last = self._segment(first)
             if len(last):
                 self._last = last
                 return last[-1]
@@ -210,6 +218,8 @@ class Spool:
             return self._locate(offset)
         if not len(segment) or segment[-1].line <= offset:
             segment.refresh()
+        if place + 1 < len(firsts):
+            segment.limit(firsts[place + 1])
         end = segment[-1].line if len(segment) else segment.first
         if end <= offset:
             if place + 1 < len(firsts):

@@ -7,6 +7,7 @@ import socket
 import sys
 import textwrap
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -305,3 +306,30 @@ def test_what_speaks_no_nats_is_no_server(bus: Mount, linking: Linking, words: b
         assert len(link.fails().splitlines()) == 1, link.words
         listener.shutdown(socket.SHUT_RDWR)
         thread.join(DEADLINE)
+
+
+def test_what_is_said_before_a_link_is_there_is_nobodys_loss(
+    bus: Mount, nats: Server, linking: Linking, listening: Listening
+) -> None:
+    """As of whoever opens a channel later."""
+    outsider = listening(nats.url)
+    has_ended = threading.Event()
+
+    def flood() -> None:
+        while not has_ended.is_set():
+            outsider.say("x", b"line\n" * 20)
+
+    def is_heard(turn: int) -> bool:
+        return bus.channel(f"B_{turn}")["messages_in"] > 100
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        for turn in range(3):
+            link = linking(bus / f"B_{turn}", nats / "x")
+            until(partial(is_heard, turn), "it is heard")
+            link.end()
+            assert "the bus is away" not in link.words
+    finally:
+        has_ended.set()
+        flooding.join()

@@ -213,6 +213,43 @@ def test_a_mark_that_tells_of_more_bytes_than_there_are(path: Path) -> None:
     assert damage == [range(before[-1][0], 3000)]
 
 
+@pytest.mark.parametrize("column", [0, 1, 2, 3])
+@pytest.mark.parametrize("number", [(1 << 63) - 1, 1 << 40, 5000])
+def test_marks_that_lead_beyond_their_segment_hide_nothing_behind_it(path: Path, column: int, number: int) -> None:
+    """Where a segment ends, the name of the next one tells."""
+    indexes = files(path, ".index")
+    first, behind = int(indexes[1].stem), int(indexes[2].stem)
+    with indexes[1].open("r+b") as index:
+        for mark in range(6, index.seek(0, os.SEEK_END) // MARK.size):
+            index.seek(mark * MARK.size + 8 * column)
+            index.write((number + mark).to_bytes(8, "little"))
+    numbers, damage = found(path)
+    left_out = [line for each in damage for line in each]
+    assert sorted(numbers + left_out) == list(range(3000))
+    assert all(first <= line < behind for line in left_out)
+    assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("suffixes", [[".index"], [".index", ".lines"]])
+def test_who_follows_gets_over_a_segment_that_has_gone(tmp_path: Path, suffixes: list[str]) -> None:
+    """He has seen the one before it, and no other yet."""
+    path = tmp_path / "spool"
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL, first_segment_bytes=SMALL) as writer:
+        writer.append(numbered(0, EACH))
+        spool = Spool(path)
+        assert spool.end == EACH
+        for begin in range(EACH, 3000, EACH):
+            writer.append(numbered(begin, begin + EACH))
+        first, behind = (int(file.stem) for file in files(path, ".index")[1:3])
+        for suffix in suffixes:
+            files(path, suffix)[1].unlink()
+        until(lambda: spool.end == 3000, "its end is found")
+        damage: list[LinesDamaged] = []
+        numbers = [int(line) for piece in spool.pieces(0, 3000, on_damage=damage.append) for line in piece.read().splitlines()]
+        assert numbers == [*range(first), *range(behind, 3000)]
+        assert [(each.first, each.stop) for each in damage] == [(first, behind)]
+
+
 @pytest.mark.parametrize(
     "content",
     [
