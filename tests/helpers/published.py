@@ -39,13 +39,13 @@ def ask(url: str, work: Callable[[Stream], Awaitable[T]], name: str = "LINES") -
     return asyncio.run(connected())
 
 
-def say_raw(server: Server, subject: str, headers: bytes, data: bytes) -> None:
-    """Publishes a message with exactly these bytes as its headers."""
+def say_raw(server: Server, subject: str | bytes, headers: bytes, data: bytes) -> None:
+    """Publishes a message with exactly these bytes as its headers, and as its subject, if that is bytes."""
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         told = connection.makefile("rb")
         told.readline()
-        sizes = f"{len(headers)} {len(headers) + len(data)}"
-        words = f"HPUB {subject} {sizes}\r\n".encode() + headers + data
+        where = subject.encode() if isinstance(subject, str) else subject
+        words = b"HPUB %s %d %d\r\n" % (where, len(headers), len(headers) + len(data)) + headers + data
         connection.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n' + words + b"\r\nPING\r\n")
         assert told.readline() == b"PONG\r\n"
 

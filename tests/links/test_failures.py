@@ -320,7 +320,7 @@ def test_what_is_said_before_a_link_is_there_is_nobodys_loss(
             outsider.say("x", b"line\n" * 20)
 
     def is_heard(turn: int) -> bool:
-        return bus.channel(f"B_{turn}")["messages_in"] > 100
+        return bool(bus.channel(f"B_{turn}")["messages_in"] > 100)
 
     flooding = threading.Thread(target=flood)
     flooding.start()

@@ -1,13 +1,17 @@
 """Connections to real servers: what was sent is there, who does not answer is given up, and nothing is left behind."""
 
 import asyncio
+import json
 import os
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nats import errors as nats_errors
+from nats.aio.msg import Msg
 
 from futebus.nats import address, connection
 from futebus.nats.access import Access
@@ -201,5 +205,170 @@ def test_much_comes_and_goes_over_tls(serving: Serving, papers: Path) -> None:
             await has_come.wait()
             assert found == [data] * 20
             await hearing.close()
+
+    run(work())
+
+
+async def flood_little(made: Connection) -> None:
+    while True:
+        await made.publish("x", b"x" * 10_000, {"A": "b"})
+
+
+class Silent:
+    """What calls itself a server, lets one in, and reads nothing more until it is told to.
+
+    Args:
+        context: of TLS, if that is to be spoken.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self._context = context
+        self.speaks: asyncio.StreamWriter
+        self.hears: asyncio.StreamReader
+        self.has_come = asyncio.Event()
+
+    async def _serve(self, hears: asyncio.StreamReader, speaks: asyncio.StreamWriter) -> None:
+        told = {"server_id": "x", "version": "2.9.10", "max_payload": 64 << 20, "headers": True, "proto": 1}
+        speaks.write(f"INFO {json.dumps(told | {'tls_required': self._context is not None})}\r\n".encode())
+        if self._context:
+            await speaks.start_tls(self._context)
+        while await hears.readline() != b"PING\r\n":
+            pass
+        speaks.write(b"PONG\r\n")
+        self.hears, self.speaks = hears, speaks
+        speaks.transport.pause_reading()  # type: ignore[attr-defined]
+        self.has_come.set()
+
+    @asynccontextmanager
+    async def serving(self, access: Access | None = None) -> AsyncIterator[Connection]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            async with asyncio.timeout(DEADLINE):
+                made = await Servers(address.read_servers(f"nats://127.0.0.1:{port}"), access or Access(), "a test").connect()
+                await self.has_come.wait()
+            try:
+                yield made
+            finally:
+                await made.close()
+                self.speaks.transport.abort()
+
+
+@pytest.mark.parametrize("is_secret", [False, True])
+def test_who_publishes_waits_for_one_that_does_not_read(papers: Path, is_secret: bool) -> None:
+    """What waits to be sent has a bound."""
+    context = None
+    if is_secret:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(papers / "server.pem", papers / "server.key")
+
+    async def work() -> None:
+        async with Silent(context).serving(Access(tls_ca=papers / "ca.pem") if is_secret else None) as made:
+            flooding = asyncio.ensure_future(flood_little(made))
+            before = -1
+            while made.client.stats["out_msgs"] != before:  # until it waits
+                before = made.client.stats["out_msgs"]
+                for _ in range(100):
+                    await asyncio.sleep(0)
+            assert not flooding.done()
+            assert made.client._transport.unsent < 1 << 20
+            flooding.cancel()
+
+    run(work())
+
+
+def test_what_comes_is_heard_while_nothing_can_be_sent() -> None:
+    async def work() -> None:
+        silent = Silent()
+        async with silent.serving() as made:
+            heard = asyncio.Event()
+            await made.client.listen("x", lambda subject, reply, told, data: heard.set())
+            sending = asyncio.ensure_future(made.publish("x", 40 * MUCH, {"A": "b"}))
+            await asyncio.sleep(0)
+            assert made.client._transport.unsent > 10 * len(MUCH)
+            silent.speaks.write(b"PING\r\nMSG x 1 5\r\nhello\r\n")
+            await heard.wait()
+            assert not sending.done()
+            sending.cancel()
+
+    run(work())
+
+
+def test_nothing_follows_what_was_sent_in_part(place: Path) -> None:
+    """A server would take it for the rest of the message."""
+
+    async def work() -> None:
+        silent = Silent()
+        async with silent.serving() as made:
+            data = os.urandom(40 << 20)
+            extent = file_with(place, data)
+            sending = asyncio.ensure_future(made.publish("x", extent(0, len(data)), {"A": "b"}))  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+            os.truncate(place / "file", 4096)
+            silent.speaks.transport.resume_reading()  # type: ignore[attr-defined]
+            await made.is_closed.wait()
+            await asyncio.gather(sending, made.publish("y", b"other", {"A": "b"}), return_exceptions=True)
+            came = await silent.hears.read(-1)
+            assert len(came) < len(data)
+            assert b"PUB" not in came.partition(b"\r\n\r\n")[2]
+
+    run(work())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_that_it_has_failed_is_known_though_who_sent_was_cancelled(nats: Server, turns: int) -> None:
+    async def work() -> None:
+        async with connected(nats.url) as made:
+            waiting = asyncio.ensure_future(made.while_open(asyncio.get_running_loop().create_future()))
+            made.client._transport._fail(OSError())  # nothing is unsent, so nothing has failed
+            made.client._transport._error = ConnectionResetError()
+            sending = asyncio.ensure_future(made.publish("x", MUCH, {"A": "b"}))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            if turns:
+                await made.is_closed.wait()
+                with pytest.raises(Away):
+                    await waiting
+            waiting.cancel()
+
+    run(work())
+
+
+def test_a_subscription_that_is_refused_leaves_nothing_to_the_next(nats: Server, listening: Listening) -> None:
+    outsider = listening(nats.url)
+
+    async def work() -> None:
+        async with connected(nats.url) as made:
+            found: list[bytes] = []
+            has_come = asyncio.Event()
+            with pytest.raises(nats_errors.BadSubjectError):
+                await made.client.listen("no good", lambda subject, reply, told, data: found.append(b"wrong"))
+
+            async def take(message: Msg) -> None:
+                found.append(message.data)
+                has_come.set()
+
+            await made.client.subscribe("x", cb=take)
+            await made.confirm()
+            await asyncio.to_thread(outsider.say, "x", b"well")
+            await has_come.wait()
+            assert found == [b"well"]
+
+    run(work())
+
+
+def test_who_waits_for_a_confirmation_may_be_cancelled(nats: Server) -> None:
+    async def work() -> None:
+        async with connected(nats.url) as made:
+            for turns in range(5):
+                confirming = asyncio.ensure_future(made.confirm())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                confirming.cancel()
+                await asyncio.gather(confirming, return_exceptions=True)
+                await made.confirm()
+            assert not made.is_closed.is_set()
 
     run(work())

@@ -11,6 +11,7 @@ from futebus.nats.reader import Reader
 from futebus.nats.state import moment
 
 from ..helpers.nats import Server
+from ..helpers.published import say_raw
 from ..helpers.waiting import until
 from .readers import Reading, fill, numbers
 
@@ -82,3 +83,16 @@ def test_when_a_message_came(reading: Reading) -> None:
         assert (found := re.fullmatch(r"2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d\.(\d{9})Z", told[number] or ""))
         assert int(found[1]) == when % 10**9
     assert [moment(found) for found in told.values() if found] == [times[number] for number in (1, 3, 4)]
+
+
+@pytest.mark.parametrize("subject", [b"lines.\xff\xfe", b"lines.\x0b\x0c", b"lines.\xc3\xa9", b"lines.\x1c\x85\xa0"])
+def test_a_subject_may_have_any_bytes(keeping: Server, reading: Reading, subject: bytes) -> None:
+    """Whoever may publish on a wildcard may have them. No message is left out for that."""
+    reader = reading()
+    fill(reader, 1)
+    say_raw(keeping, subject, b"NATS/1.0\r\nN: 1\r\n\r\n", b"1\n")
+    say_raw(keeping, "lines.b", b"NATS/1.0\r\nN: 2\r\n\r\n", b"2\n")
+    assert numbers(reader, 1, 4) == [0, 1, 2]
+    assert [message.subject for message in reader.messages(2, 3)] == [subject.decode(errors="replace")]
+    say_raw(keeping, subject, b"NATS/1.0\r\nN: 3\r\n\r\n", b"3\n")
+    assert numbers(reader, 4, 5) == [3], "also if it is the last"
