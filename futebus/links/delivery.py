@@ -18,7 +18,7 @@ from pathlib import Path
 from ..client import ClientError
 from ..client.channel import TRANSIENT, end_of_block
 from ..client.errors import TooLong
-from ..core.text import counted, printable
+from ..core.text import are, counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
@@ -318,7 +318,7 @@ class Delivery:
             count = found.data.count(b"\n", start, start + reached.intent)
             self._voice.warn(
                 f"the delivery was killed while it wrote to {self._path}:"
-                f" {counted(count, 'line')} are sent again, and some or all of them may arrive twice"
+                f" {counted(count, 'line')} {are(count)} sent again, and some or all of them may arrive twice"
             )
         self._note(found, start, 0)
         return start

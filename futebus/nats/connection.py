@@ -164,6 +164,8 @@ class Connection:
             if not doing.done():
                 doing.cancel()
                 await asyncio.wait([doing])
+                if not doing.cancelled():
+                    doing.exception()  # nobody wants to know any more
 
     def lost(self) -> NatsError:
         """What has made it useless, to be raised."""

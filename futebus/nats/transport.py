@@ -245,8 +245,9 @@ class Direct(Transport):
             OSError: nothing more can be sent.
         """
         if self._streams is not None:
-            for piece in payload:
-                self._streams.write(piece.read() if isinstance(piece, Extent) else piece)  # type: ignore[no-untyped-call]
+            # What cannot be read is found out before any of it is sent.
+            for data in [piece.read() if isinstance(piece, Extent) else piece for piece in payload]:
+                self._streams.write(data)  # type: ignore[no-untyped-call]
             return
         if self._error is not None:
             raise self._error

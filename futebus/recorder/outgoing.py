@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..core.lines import nul
 from ..nats.transport import Extent, Part
 from ..spool import LinesDamaged, LinesGone, Piece, Spool, open_to_read
-from ..spool.layout import count_lines
+from ..spool.layout import count_lines, gone
 
 PIECE_BYTES = 8 << 20
 """How much of the spool is read at once."""
@@ -120,11 +120,6 @@ class _Cutter:
                 found = iter([self._cut(piece)])
             except LinesDamaged:
                 found = (self._cut(part) for part in piece.sound(on_damage))  # one by one: each has a file open
-            except LinesGone:
-                if self._spool.begin > piece.first:
-                    raise
-                on_damage(LinesDamaged(Path(piece.segment), piece.first, piece.first + piece.lines))  # without its file
-                continue
             for runs, too_long in found:
                 if runs:
                     yield runs
@@ -142,7 +137,7 @@ class _Cutter:
         try:
             part = Part(open_to_read(Path(piece.segment)), piece.start, piece.stop)
         except FileNotFoundError:
-            raise LinesGone(f"{piece.segment} has been removed") from None
+            raise gone(Path(piece.segment), piece.first, piece.first + piece.lines) from None
         except (ValueError, OverflowError):  # it is shorter, or a mark is damaged
             raise _damaged(piece) from None
         runs: list[Outgoing] = []

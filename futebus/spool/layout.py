@@ -241,7 +241,7 @@ def _sensible(numbers: "array[int]") -> int:
     times = numbers[2::4]
     count = times.index(0) if 0 in times else len(times)
     for column in range(4):
-        values = [number & ~PLAIN for number in numbers[column : count * 4 : 4]]
+        values = [number & ~PLAIN if column == 3 else number for number in numbers[column : count * 4 : 4]]
         if values != sorted(values):
             count = next(number for number in range(1, count) if values[number] < values[number - 1])
     return count
@@ -323,6 +323,22 @@ def open_to_read(path: Path, dir_fd: int | None = None) -> int:
     return descriptor
 
 
+def gone(path: Path, first: int, stop: int) -> "LinesGone":
+    """What it means that the lines of a segment are not there.
+
+    Args:
+        path: of the file that they were in.
+        first: the number of the first of them.
+        stop: the number behind the last.
+
+    Returns:
+        `LinesDamaged` if its index is there: retention removes that first.
+    """
+    if path.with_suffix(".index").exists():
+        return LinesDamaged(path, first, stop)
+    return LinesGone(f"lines {first} to {stop} of {path.parent} have been removed")
+
+
 def read_bytes(path: Path, start: int, stop: int) -> bytes:
     """A part of a file; less if it ends before.
 
@@ -335,6 +351,8 @@ def read_bytes(path: Path, start: int, stop: int) -> bytes:
         raise LinesGone(f"{path} has been removed") from None
     try:
         stop = min(stop, os.fstat(descriptor).st_size)  # a damaged mark may tell of any number of bytes
+        if stop <= start:
+            return b""
         data = os.pread(descriptor, max(stop - start, 0), start)
         while len(data) < stop - start and (more := os.pread(descriptor, stop - start - len(data), start + len(data))):
             data += more  # one call gives 2 GiB at most, and less when a signal comes

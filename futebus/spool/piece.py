@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .layout import LinesDamaged, LinesGone, Segment, count_lines, is_whole, read_bytes
+from .layout import LinesDamaged, LinesGone, Segment, count_lines, gone, is_whole, read_bytes
 
 CHECK_BYTES = 1 << 20
 """How much of a piece is looked at in one go."""
@@ -60,7 +60,12 @@ class Piece:
         Raises:
             LinesGone: retention was faster.
         """
-        if self._looks_sound():
+        try:
+            is_sound = self._looks_sound()
+        except LinesDamaged as damage:  # without its file
+            on_damage(damage)
+            return
+        if is_sound:
             yield self
             return
         for part in self.parts():
@@ -124,5 +129,4 @@ class Piece:
         try:
             return read_bytes(Path(self.segment), start, stop)
         except LinesGone:
-            directory = Path(self.segment).parent
-            raise LinesGone(f"lines {self.first} to {self.first + self.lines} of {directory} have been removed") from None
+            raise gone(Path(self.segment), self.first, self.first + self.lines) from None

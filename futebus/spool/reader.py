@@ -21,6 +21,7 @@ from .layout import (
     NotASpool,
     Segment,
     count_lines,
+    gone,
     is_whole,
     last_mark,
     read_bytes,
@@ -234,7 +235,10 @@ class Spool:
     def _append(self, segment: Segment, number: int) -> bytes:
         """The lines of an append, whole. To find one of them they must be counted, and so they must be what they were."""
         before, mark = segment[number - 1], segment[number]
-        data = read_bytes(segment.path, before.byte, mark.byte)
+        try:
+            data = read_bytes(segment.path, before.byte, mark.byte)
+        except LinesGone:
+            raise gone(segment.path, before.line, mark.line) from None
         if len(data) != mark.byte - before.byte or not is_whole(data, mark.line - before.line, mark.is_plain):
             raise LinesDamaged(segment.path, before.line, mark.line)
         return data

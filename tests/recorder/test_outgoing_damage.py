@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from futebus.recorder import outgoing
-from futebus.recorder.outgoing import LineTooLong, following
+from futebus.recorder.outgoing import LineTooLong, following, has
 from futebus.spool import LinesDamaged, Spool, SpoolWriter
 
 MIB = 1 << 20
@@ -146,3 +146,6 @@ def test_a_segment_without_its_lines(tmp_path: Path) -> None:
     found, damage, end = went(Spool(path))
     assert (found, end) == (sound(appends, *range(first, behind)), 3000)
     assert {line for begin, stop in damage for line in range(begin, stop)} == set(range(first, behind))
+    for begin in (0, first, first + 1, behind - 2, behind - 1, behind):
+        assert has(Spool(path), begin, b"".join(appends[begin : begin + 500]))
+    assert not has(Spool(path), behind, b"".join(appends[first : first + 10]))

@@ -214,7 +214,7 @@ def test_a_mark_that_tells_of_more_bytes_than_there_are(path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", [0, 1, 2, 3])
-@pytest.mark.parametrize("number", [(1 << 63) - 1, 1 << 40, 5000])
+@pytest.mark.parametrize("number", [(1 << 64) - 100, 1 << 63, (1 << 63) - 1, 1 << 40, 5000])
 def test_marks_that_lead_beyond_their_segment_hide_nothing_behind_it(path: Path, column: int, number: int) -> None:
     """Where a segment ends, the name of the next one tells."""
     indexes = files(path, ".index")
@@ -228,6 +228,33 @@ def test_marks_that_lead_beyond_their_segment_hide_nothing_behind_it(path: Path,
     assert sorted(numbers + left_out) == list(range(3000))
     assert all(first <= line < behind for line in left_out)
     assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("column", [0, 1, 2, 3])
+@pytest.mark.parametrize("place", [1, 6, 12])
+def test_one_wrong_bit_hides_nothing_in_other_segments(path: Path, column: int, place: int) -> None:
+    index = files(path, ".index")[1]
+    first, behind = int(index.stem), int(files(path, ".index")[2].stem)
+    sound = index.read_bytes()
+    for bit in range(64):
+        at = place * MARK.size + 8 * column + bit // 8
+        index.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << bit % 8]) + sound[at + 1 :])
+        numbers, damage = found(path)
+        left_out = [line for each in damage for line in each]
+        assert sorted(numbers + left_out) == list(range(3000)), bit
+        assert all(first <= line < behind for line in left_out), bit
+
+
+def test_a_segment_without_its_lines_is_damaged(path: Path) -> None:
+    """Retention takes the index first. Wherever one begins, it is told which lines they are."""
+    lines = files(path, ".lines")[1]
+    first, behind = int(lines.stem), int(files(path, ".lines")[2].stem)
+    lines.unlink()
+    for begin in (0, first, first + 1, first + EACH, first + EACH + 7, behind - 1, behind):
+        numbers, damage = found(path, begin)
+        assert numbers == [*range(begin, first), *range(max(begin, behind), 3000)]
+        left_out = {line for each in damage for line in each}
+        assert left_out == set(range(max(begin, first), behind)) or begin >= behind, begin
 
 
 @pytest.mark.parametrize("suffixes", [[".index"], [".index", ".lines"]])
