@@ -167,7 +167,9 @@ def test_who_is_not_root_has_the_dead_mount_taken_away_too(place: Path, start: S
     os.chown(directory, 65534, 65534)
     try:
         daemon = start(sys.executable, "-c", BECOME + MOUNTER, "-f", directory)
-        until(lambda: device_of(directory), "it is mounted")
+        words = daemon.stderr
+        assert words
+        until(lambda: "a bus is mounted" in words.readline(), "it is mounted, and knows that")
         assert bash(f"cat {directory}/_stat", user=65534, group=65534, extra_groups=[]).returncode == 0
         cut_connection(directory)
         assert daemon.wait(DEADLINE) == 1
