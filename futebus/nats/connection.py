@@ -35,9 +35,6 @@ PING_SECONDS = 5.0
 CLOSE_SECONDS = 0.5
 """How long a connection has to be closed in an orderly way. One whose server hangs never would be."""
 
-WAITING_BYTES = 64 << 20
-"""More than a message has."""
-
 PENDING_BYTES = 64 << 10
 """What the system may not have yet when publish() returns."""
 

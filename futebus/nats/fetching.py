@@ -15,7 +15,7 @@ from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from .connection import PATIENCE, WAITING_BYTES
+from .connection import PATIENCE
 from .errors import Away
 from .limits import add_consumer, most_at_once
 from .stream import NO_STREAM, Stream
@@ -28,6 +28,9 @@ ASKED_BYTES = 4 << 20
 
 ASKED_MESSAGES = 1000
 """The same for messages that are short."""
+
+ANY_BYTES = 64 << 20
+"""What no message is longer than: asked for when the next one is longer than what is asked for at once."""
 
 ASKED_SECONDS = 5.0
 """How long a server may have nothing for us before we look whether it should."""
@@ -203,8 +206,8 @@ class Pull:
             if not self._arrived and not self._asked:
                 if self._status == _REFUSED and await self._asks_for_less():
                     continue
-                if self._status == _REFUSED and self._most_bytes < WAITING_BYTES:
-                    self._most_bytes = WAITING_BYTES
+                if self._status == _REFUSED and self._most_bytes < ANY_BYTES:
+                    self._most_bytes = ANY_BYTES
                 elif is_known:
                     raise self._not_come()
                 else:

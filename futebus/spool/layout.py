@@ -353,7 +353,7 @@ def read_bytes(path: Path, start: int, stop: int) -> bytes:
         stop = min(stop, os.fstat(descriptor).st_size)  # a damaged mark may tell of any number of bytes
         if stop <= start:
             return b""
-        data = os.pread(descriptor, max(stop - start, 0), start)
+        data = os.pread(descriptor, stop - start, start)
         while len(data) < stop - start and (more := os.pread(descriptor, stop - start - len(data), start + len(data))):
             data += more  # one call gives 2 GiB at most, and less when a signal comes
         return data
