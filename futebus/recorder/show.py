@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import itertools
 import os
 import select
 import signal
@@ -14,7 +15,8 @@ from pathlib import Path
 from ..core.text import counted, printable
 from ..core.text import size as readable_size
 from ..spool import LinesGone, Mark, Spool
-from ..spool.layout import Segment, last_mark, segment_firsts
+from ..spool.layout import segment_firsts
+from ..spool.segment import Segment, last_mark
 from .target import Note, read_note
 
 BLOCK_BYTES = 128 << 10
@@ -126,7 +128,9 @@ def summary(path: Path) -> str:
     spool = Spool(path)
     last = spool.last
     # Of each segment, the last mark only: there may be thousands of segments, with thousands of marks.
-    segments = {first: mark for first in segment_firsts(path) if (mark := last_mark(path, first))}
+    firsts = segment_firsts(path)
+    pairs = itertools.zip_longest(firsts, firsts[1:])
+    segments = {first: mark for first, stop in pairs if (mark := last_mark(path, first, stop=stop))}
     begin = min(segments, default=last.line)
     first_time = _first_time(path, segments)
     lines = sum(mark.byte for mark in segments.values())
@@ -148,9 +152,9 @@ def summary(path: Path) -> str:
 
 def _first_time(path: Path, segments: dict[int, Mark]) -> int | None:
     """When the first line was taken that is there; None if none is."""
-    for first, last in segments.items():
+    for first, stop in itertools.zip_longest(segments, [*segments][1:]):
         with contextlib.suppress(LinesGone):  # retention is at work
-            if last.byte and len(segment := Segment(path, first)) > 1:
+            if segments[first].byte and len(segment := Segment(path, first, stop=stop)) > 1:
                 return segment[1].time
     return None
 

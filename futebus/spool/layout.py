@@ -1,13 +1,11 @@
 """What the files of a spool look like: names, marks, segments, and what says whose they are. See the package."""
 
-import bisect
 import itertools
 import json
 import os
 import re
 import stat
 import struct
-from array import array
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,116 +135,6 @@ def read_identity(directory: Path, dir_fd: int | None = None) -> Identity:
     return identity
 
 
-class Mark(NamedTuple):
-    """Where an append ends."""
-
-    line: int
-    """The offset of the line behind it."""
-    byte: int
-    """The byte behind it, in its segment."""
-    time: int
-    """When it was made, nanoseconds since the epoch. Never before the mark before."""
-    lost: int
-    """How many lines are known to have been lost before it, since the spool began."""
-    is_plain: bool = False
-    """Whether it is known that the lines of this append hold no NUL byte."""
-
-    def packed(self) -> bytes:
-        """As the index has it."""
-        return MARK.pack(self.line, self.byte, self.time, self.lost | PLAIN * self.is_plain)
-
-
-class Segment:
-    """One segment as a reader sees it. Marks that are made later are seen after `refresh`.
-
-    Its marks are those that make sense: a loss of power may have left others behind them.
-
-    Args:
-        directory: where it is.
-        first: the offset of its first line.
-        dir_fd: the directory, open; for who must not be led elsewhere.
-
-    Raises:
-        LinesGone: retention has removed it.
-        NotASpool: its index is no file.
-        OSError: it cannot be read.
-    """
-
-    def __init__(self, directory: Path, first: int, dir_fd: int | None = None) -> None:
-        self.first = first
-        self.path = directory / f"{first:020d}.lines"
-        self._index = directory / f"{first:020d}.index"
-        self._dir_fd = dir_fd
-        self._marks = array("Q")
-        self.refresh()
-
-    def refresh(self, dir_fd: int | None = None) -> bool:
-        """Reads the marks that have been added, and the last one again, which may count more lost lines. Returns whether so.
-
-        Args:
-            dir_fd: the directory, if it was opened anew since.
-        """
-        if dir_fd is not None:
-            self._dir_fd = dir_fd
-        begin = max(len(self) - 1, 0)
-        before = self._marks[begin * 4 :]
-        known = begin * MARK.size
-        try:
-            descriptor = open_to_read(self._index, self._dir_fd)
-        except FileNotFoundError:
-            raise LinesGone(f"the lines from {self.first} on have been removed from {self.path.parent}") from None
-        try:
-            # Mostly nothing has been added; then this is one short read.
-            data = os.pread(descriptor, MARK.size * 64, known)
-            if len(data) == MARK.size * 64 and data[-16:-8] != bytes(8):
-                data += os.pread(descriptor, MARKS * MARK.size, known + len(data))
-        finally:
-            os.close(descriptor)
-        new = array("Q", data[: len(data) // MARK.size * MARK.size])
-        count = _sensible(new)
-        if not begin and count and new[:2] != array("Q", (self.first, 0)):
-            count = 0
-        self._marks[begin * 4 :] = new[: count * 4]
-        return self._marks[begin * 4 :] != before
-
-    def limit(self, line: int) -> None:
-        """Forgets marks that lead beyond a line. Where the next segment begins, this one ends, whatever a damaged index says."""
-        if self._marks and self._marks[-4] > line:
-            count = bisect.bisect_right(range(len(self)), line, key=lambda number: self._marks[number * 4])
-            del self._marks[count * 4 :]
-
-    def __len__(self) -> int:
-        return len(self._marks) // 4
-
-    def __getitem__(self, number: int) -> Mark:
-        begin = (number if number >= 0 else len(self) + number) * 4
-        line, byte, time, last = self._marks[begin : begin + 4]
-        return Mark(line, byte, time, last & ~PLAIN, last >= PLAIN)
-
-    def mark_behind(self, line: int) -> int:
-        """The number of the first mark whose lines include the line before `line`; the last mark's at most."""
-        return min(bisect.bisect_left(range(len(self)), line, key=lambda number: self._marks[number * 4]), len(self) - 1)
-
-    def mark_at(self, moment: int) -> int:
-        """The number of the first mark that was made at `moment` or later; `len(self)` if none was."""
-        return bisect.bisect_left(range(len(self)), moment, key=lambda number: self._marks[number * 4 + 2])
-
-    def mark_within(self, byte: int) -> int:
-        """The number of the first mark that ends behind `byte`, or of the last one."""
-        return min(bisect.bisect_right(range(len(self)), byte, key=lambda number: self._marks[number * 4 + 1]), len(self) - 1)
-
-
-def _sensible(numbers: "array[int]") -> int:
-    """How many marks make sense, from the first on: each has a time, and no number gets less."""
-    times = numbers[2::4]
-    count = times.index(0) if 0 in times else len(times)
-    for column in range(4):
-        values = [number & ~PLAIN if column == 3 else number for number in numbers[column : count * 4 : 4]]
-        if values != sorted(values):
-            count = next(number for number in range(1, count) if values[number] < values[number - 1])
-    return count
-
-
 def segment_firsts(directory: Path, dir_fd: int | None = None, most: int | None = None) -> list[int]:
     """The offsets at which the segments of a spool begin, in order.
 
@@ -282,23 +170,6 @@ def names_in(dir_fd: int, most: int | None = None) -> list[str]:
     if most is not None and len(names) > most:
         raise NotASpool(f"there are more than {most} files")
     return names
-
-
-def last_mark(directory: Path, first: int, dir_fd: int | None = None) -> Mark | None:
-    """The last mark of a segment, None if it is not there. For one that has been closed this is one short read."""
-    try:
-        descriptor = open_to_read(directory / f"{first:020d}.index", dir_fd)
-        try:
-            data = os.pread(descriptor, MARK.size, max(os.fstat(descriptor).st_size - MARK.size, 0))
-        finally:
-            os.close(descriptor)
-        if len(data) == MARK.size and data[16:24] != bytes(8):
-            line, byte, time, last = MARK.unpack(data)
-            return Mark(line, byte, time, last & ~PLAIN, last >= PLAIN)
-        segment = Segment(directory, first, dir_fd)
-    except (FileNotFoundError, LinesGone):
-        return None
-    return segment[-1] if len(segment) else None
 
 
 def open_to_read(path: Path, dir_fd: int | None = None) -> int:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .files import FULL, Directory
-from .layout import LinesDamaged, Mark, Segment, SpoolError, last_mark, segment_firsts
+from .layout import LinesDamaged, SpoolError, segment_firsts
 from .lock import SpoolLock
+from .segment import Segment, last_mark
 
 UNSYNCED_SECONDS = 600
 """How recently a segment was written that `SpoolWriter.sync` sees to although another process wrote it. The kernel itself writes
@@ -35,8 +36,13 @@ def look_back(path: Path, directory: Directory, firsts: Iterable[int], following
     damage, recent = [], []
     for number, first in enumerate(reversed([*firsts])):
         name = f"{first:020d}.lines"
+        is_mended = False
         try:
-            last = _last_mark(path, directory, first, is_near=number < LOOKED_AT)
+            if number < LOOKED_AT:  # each of its marks: some may not have reached the disk
+                segment = Segment(path, first, directory.descriptor, stop=following)
+                last, is_mended = segment[-1] if len(segment) else None, segment.is_mended
+            else:
+                last = last_mark(path, first, directory.descriptor, following)
             status = os.stat(name, dir_fd=directory.descriptor, follow_symlinks=False)
             size, is_recent = status.st_size, status.st_mtime > recently
         except (OSError, SpoolError):  # who wants these lines is told why they cannot be read
@@ -44,20 +50,14 @@ def look_back(path: Path, directory: Directory, firsts: Iterable[int], following
         if last is None or last.line != following or size < last.byte:
             stop = last.line if last is not None and size >= last.byte else first
             damage.append(str(LinesDamaged(path / name, stop, following)))
+        elif is_mended:
+            damage.append(f"{path / f'{first:020d}.index'} is damaged; its lines are found without it")
         if is_recent:
             recent.append(first)
         elif number >= LOOKED_AT:
             break
         following = first
     return damage, recent
-
-
-def _last_mark(path: Path, directory: Directory, first: int, *, is_near: bool) -> Mark | None:
-    """The last mark of a segment. Near the end, each of its marks is looked at: some may not have reached the disk."""
-    if not is_near:
-        return last_mark(path, first, directory.descriptor)
-    segment = Segment(path, first, directory.descriptor)
-    return segment[-1] if len(segment) else None
 
 
 def remove(
@@ -94,7 +94,7 @@ def remove(
     firsts = [first for first in segment_firsts(path, directory.descriptor) if first <= newest]
     gone = 0
     for first, following in reversed(list(itertools.pairwise(firsts))):
-        last = last_mark(path, first, directory.descriptor)
+        last = last_mark(path, first, directory.descriptor, following)
         is_old = age is not None and last is not None and last.time < oldest
         is_needed = until is not None and following > until
         if is_needed:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .layout import LinesDamaged, LinesGone, Segment, count_lines, gone, is_whole, read_bytes
+from .layout import LinesDamaged, LinesGone, count_lines, gone, is_whole, read_bytes, segment_firsts
+from .segment import Segment
 
 CHECK_BYTES = 1 << 20
 """How much of a piece is looked at in one go."""
@@ -91,7 +92,8 @@ class Piece:
             LinesGone: retention was faster.
         """
         path = Path(self.segment)
-        segment = Segment(path.parent, int(path.stem))
+        own = int(path.stem)
+        segment = Segment(path.parent, own, stop=next((first for first in segment_firsts(path.parent) if first > own), None))
         end = self.first + self.lines
         at, begin = self.first, self.start
         times: list[tuple[int, int]] = []

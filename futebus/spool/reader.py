@@ -2,6 +2,7 @@
 
 import bisect
 import contextlib
+import itertools
 import math
 import os
 import time
@@ -17,18 +18,16 @@ from .layout import (
     ForeignSpool,
     LinesDamaged,
     LinesGone,
-    Mark,
     NotASpool,
-    Segment,
     count_lines,
     gone,
     is_whole,
-    last_mark,
     read_bytes,
     read_identity,
     segment_firsts,
 )
 from .piece import OnDamage, Piece
+from .segment import Mark, Segment, last_mark
 
 LIST_SECONDS = 1.0
 """How often it is looked for the newest segment where nothing says that there is one."""
@@ -52,6 +51,8 @@ class Spool:
         self._identity_file: tuple[int, int, int] | None = None
         """Which file has said so, as it was found before it was read."""
         self._last: Segment | None = None
+        self._closed: Segment | None = None
+        """Another one with a damaged index, which costs much to look through."""
         self._listed = -math.inf
         """When all of them were looked for, to find the last one."""
         self._firsts: list[int] = []
@@ -71,10 +72,16 @@ class Spool:
                     raise self._foreign(other, self.id)
                 self._identity_file = now
 
-    def _segment(self, first: int) -> Segment:
-        if self._last is not None and self._last.first == first:
-            return self._last
-        return Segment(self.path, first)
+    def _segment(self, first: int, stop: int | None = None) -> Segment:
+        """The segment that begins there. Where the next one begins, it ends, and has all of its marks."""
+        last, closed = self._last, self._closed
+        if last is not None and last.first == first and (stop is None or last.leads_to(stop)):
+            return last
+        if closed is None or (closed.first, closed.stop) != (first, stop):
+            closed = Segment(self.path, first, stop=stop)
+            if closed.is_mended:
+                self._closed = closed
+        return closed
 
     @property
     def last(self) -> Mark:
@@ -135,13 +142,14 @@ class Spool:
         """The offset of the first line that was taken at `moment` (nanoseconds since the epoch) or later."""
         offset = self.begin
         end = self.end  # has the marks of the last segment read anew
-        for first in segment_firsts(self.path):
+        firsts = segment_firsts(self.path)
+        for first, stop in itertools.zip_longest(firsts, firsts[1:]):
             try:
-                last = last_mark(self.path, first)  # a short read, where a segment has thousands of marks
+                last = last_mark(self.path, first, stop=stop)  # a short read, where a segment has thousands of marks
                 if last is None or last.time < moment:
                     offset = last.line if last else offset
                     continue
-                segment = self._segment(first)
+                segment = self._segment(first, stop)
             except LinesGone:
                 continue
             number = segment.mark_at(moment)
@@ -158,8 +166,9 @@ class Spool:
         firsts = segment_firsts(self.path)
         if not firsts:
             raise NotASpool(f"{self.path} has no segments yet: who made it has not begun, or could not")
-        segment = self._segment(firsts[max(bisect.bisect_left(firsts, offset) - 1, 0)])
-        if not len(segment) or segment[-1].line < offset:
+        place = max(bisect.bisect_left(firsts, offset) - 1, 0)
+        segment = self._segment(firsts[place], *firsts[place + 1 : place + 2])
+        if segment.stop is None and (not len(segment) or segment[-1].line < offset):
             segment.refresh()
         return segment[segment.mark_behind(offset)].lost if len(segment) else 0
 
@@ -197,7 +206,8 @@ class Spool:
             segment, _, byte = self._locate(max(offset, firsts[0]))
         except LinesDamaged as damage:
             return self.size_from(damage.stop)
-        behind = (last_mark(self.path, first) for first in firsts if first > segment.first)
+        pairs = itertools.zip_longest(firsts, firsts[1:])
+        behind = (last_mark(self.path, first, stop=stop) for first, stop in pairs if first > segment.first)
         return segment[-1].byte - byte + sum(mark.byte for mark in behind if mark)
 
     def _locate(self, offset: int) -> tuple[Segment, int, int]:
@@ -211,16 +221,14 @@ class Spool:
             )
         place = bisect.bisect_right(firsts, offset) - 1
         try:
-            segment = self._segment(firsts[place])
+            segment = self._segment(firsts[place], *firsts[place + 1 : place + 2])
         except LinesGone:
             if (now := segment_firsts(self.path)) == firsts:
                 raise
             self._firsts = now
             return self._locate(offset)
-        if not len(segment) or segment[-1].line <= offset:
+        if segment.stop is None and (not len(segment) or segment[-1].line <= offset):
             segment.refresh()
-        if place + 1 < len(firsts):
-            segment.limit(firsts[place + 1])
         end = segment[-1].line if len(segment) else segment.first
         if end <= offset:
             if place + 1 < len(firsts):

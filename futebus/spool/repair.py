@@ -5,7 +5,8 @@ import mmap
 from pathlib import Path
 
 from ..core.lines import nul
-from .layout import Mark, count_lines
+from .layout import count_lines
+from .segment import Mark
 
 HOLE_BYTES = 512
 """How many zeros in a row are taken for a piece of a file that did not reach the disk: a sector."""

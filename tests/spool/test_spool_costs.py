@@ -8,7 +8,7 @@ import pytest
 
 from futebus.recorder.show import summary
 from futebus.spool import Spool, layout, reader
-from futebus.spool.layout import Mark, Segment
+from futebus.spool.segment import Mark, Segment
 
 from .spools import lines_of, numbered, path, small
 

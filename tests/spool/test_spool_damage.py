@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from futebus.spool import LinesDamaged, LinesGone, NotASpool, Piece, Spool, SpoolError, SpoolWriter
 from futebus.spool.layout import MARK
+from futebus.spool.segment import Segment
 
 from ..helpers.mounts import run
 from ..helpers.recorders import RECORD
@@ -144,23 +146,9 @@ def without_index(path: Path) -> None:
     files(path, ".index")[1].unlink()
 
 
-def empty_index(path: Path) -> None:
-    files(path, ".index")[1].write_bytes(b"")
-
-
-def hole_in_index(path: Path) -> None:
-    hole(files(path, ".index")[1], 5 * MARK.size, 3 * MARK.size)
-
-
-def nonsense_in_index(path: Path) -> None:
-    with files(path, ".index")[1].open("r+b") as file:
-        file.seek(5 * MARK.size)
-        file.write(MARK.pack(5, 5, 5, 5))
-
-
 @pytest.mark.parametrize(
     "harm",
-    [cut_short, without_lines, without_index, empty_index, hole_in_index, nonsense_in_index],
+    [cut_short, without_lines, without_index],
     ids=lambda harm: harm.__name__,
 )
 def test_a_segment_that_is_not_whole_is_told_by_readers_and_by_who_opens_it(path: Path, harm: Callable[[Path], None]) -> None:
@@ -185,6 +173,105 @@ def test_a_segment_that_is_not_whole_is_told_by_readers_and_by_who_opens_it(path
         assert f"to {third} (not included) are lost" in writer.damage[0]
         writer.append(numbered(3000, 3010))
     assert lines_of(path, third, 3010) == numbered(third, 3010)
+
+
+def empty(index: bytes) -> bytes:
+    return b""
+
+
+def zeros(index: bytes) -> bytes:
+    return bytes(len(index))
+
+
+def short(index: bytes) -> bytes:
+    return index[: 5 * MARK.size]
+
+
+def cut_within_a_mark(index: bytes) -> bytes:
+    return index[: 5 * MARK.size + 3]
+
+
+def noise(index: bytes) -> bytes:
+    return random.Random(1).randbytes(len(index))
+
+
+def at(place: int, harm: bytes) -> Callable[[bytes], bytes]:
+    """Puts something at a mark; a negative one counts from the end."""
+
+    def harmed(index: bytes) -> bytes:
+        begin = place * MARK.size % len(index)
+        return (index[:begin] + harm)[: len(index)] + index[begin + len(harm) :]
+
+    harmed.__name__ = f"{place}, {harm[:2].hex()}, {len(harm)}"
+    return harmed
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        empty,
+        zeros,
+        noise,
+        short,
+        cut_within_a_mark,
+        *(at(place, bytes(MARK.size * count)) for place in (0, 1, 5, -3, -1) for count in (1, 3)),
+        *(at(place, random.Random(place).randbytes(MARK.size * 2)) for place in (0, 1, 5, -2, -1)),
+        *(at(place, MARK.pack(5, 5, 5, 5)) for place in (0, 1, 5, -1)),
+        *(at(place, b"\xff" * MARK.size) for place in (0, 1, 5, -1)),
+    ],
+    ids=lambda harm: harm.__name__,
+)
+def test_a_damaged_index_hides_no_line(path: Path, harm: Callable[[bytes], bytes]) -> None:
+    """Where its segment ends, the next one tells, and in between there are the newlines."""
+    index, behind = files(path, ".index")[1:3]
+    first, stop = int(index.stem), int(behind.stem)
+    sound = Spool(path)
+    size, moments = sound.size_from(0), [Segment(path, first, stop=stop)[number].time for number in (1, 5, -1)]
+    since = [sound.offset_at(moment) for moment in moments]
+    index.write_bytes(harm(index.read_bytes()))
+    spool = Spool(path)
+    for size_of_piece in (1000, 10_000, 1 << 20):
+        assert found(path, size=size_of_piece) == ([*range(3000)], [])
+    for offset in (first, first + 1, first + 299, first + 300, stop - 1):
+        assert lines_of(spool, offset, offset + 20) == numbered(offset, offset + 20)
+    assert spool.size_from(0) == size == 300_000
+    assert spool.size_from(first + 325) == 300_000 - (first + 325) * 100
+    assert spool.offset_after(0, 32_500 + first * 100) == first + 325
+    # Of appends that count as one, all have the time of the last.
+    assert all(first <= spool.offset_at(moment) <= offset for moment, offset in zip(moments, since, strict=True))
+    assert spool.lost_before(first + 300) == 0
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL) as writer:
+        assert writer.end == 3000
+        assert writer.damage == [f"{index} is damaged; its lines are found without it"]
+        # What is kept is counted in bytes that there are.
+        assert writer.remove_old(size=300_000) == 0
+        assert writer.remove_old(age=3600) == 0
+    assert found(path) == ([*range(3000)], [])
+
+
+def test_lines_are_told_as_damaged_that_are_so_although_the_index_is_damaged_too(path: Path) -> None:
+    index, lines = files(path, ".index")[1], files(path, ".lines")[1]
+    first = int(index.stem)
+    hole(index, 3 * MARK.size, 3 * MARK.size)  # three marks, so four appends count as one
+    hole(lines, 4 * EACH * 100, 512)
+    lost = range(first + 2 * EACH, first + 6 * EACH)
+    numbers, damage = found(path)
+    assert numbers == [number for number in range(3000) if number not in lost]
+    assert damage == [lost]
+
+
+def test_zeros_in_lines_whose_marks_are_gone(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    with small(path) as writer:
+        for number in range(200):
+            writer.append(b"%d" % number + bytes(number % 5) + b"x" * 500 + b"\n")
+    lines = lines_of(path)
+    index = files(path, ".index")[1]
+    for place in range(1, index.stat().st_size // MARK.size):
+        sound = index.read_bytes()
+        hole(index, place * MARK.size, MARK.size)
+        assert lines_of(path) == lines
+        index.write_bytes(sound)
 
 
 def test_opening_costs_no_reading_of_what_is_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

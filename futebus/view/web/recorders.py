@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...spool import SpoolError
-from ...spool.layout import Segment, read_identity, segment_firsts
+from ...spool.layout import read_identity, segment_firsts
+from ...spool.segment import Segment
 from ..told import Look
 from .visits import Visits, is_other
 

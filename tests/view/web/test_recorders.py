@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from futebus.spool.layout import Segment
+from futebus.spool.segment import Segment
 from futebus.view.looking import look
 from futebus.view.told import Look
 from futebus.view.web import recorders, visits
