@@ -13,6 +13,7 @@ from futebus.commands import tmb
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.papers import TREE, Shell, examples
+from ..helpers.ports import free_port
 from ..helpers.programs import Start
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import until
@@ -192,8 +193,7 @@ def test_it_takes_the_first_free_port_that_it_is_known_for(bus: Mount, start: St
 
 
 def test_who_wants_quiet_hears_nothing(bus: Mount, start: Start) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     gateway = Gateway(start, bus / "B_x", "--quiet", listen=f":{port}", is_ready=False)
 
     def is_there() -> bool:
@@ -206,7 +206,7 @@ def test_who_wants_quiet_hears_nothing(bus: Mount, start: Start) -> None:
 
 
 def test_it_comes_back_at_once_after_it_was_killed(bus: Mount, start: Start) -> None:
-    gateway = Gateway(start, bus / "B_x")
+    gateway = Gateway(start, bus / "B_x", listen=f"127.0.0.1:{free_port()}")
     with gateway.peer(b"s 1 r .\n") as peer:
         gateway.process.kill()
         gateway.process.wait()

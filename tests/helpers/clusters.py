@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import nats
 import pytest
 
 from .nats import Server
+from .ports import free_port
 from .programs import Start
 from .waiting import until
 
@@ -24,10 +24,8 @@ class Cluster:
     """
 
     def __init__(self, start: Start, place: Path) -> None:
-        with contextlib.ExitStack() as stack:
-            # They must know each other's ports before they begin. Nobody gets a port twice while all are open.
-            sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
-            ports = [each.getsockname()[1] for each in sockets]
+        # They must know each other's ports before they begin.
+        ports = [free_port() for _ in range(3)]
         routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in ports)
         self.servers: list[Server] = []
         for number, port in enumerate(ports):

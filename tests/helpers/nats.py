@@ -18,6 +18,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from .mounts import run
+from .ports import free_port
 from .programs import Start
 from .waiting import DEADLINE, until
 
@@ -66,7 +67,7 @@ class Server:
         self._configuration.write_text(configuration)
         self._scheme = scheme
         self._address = address
-        self.port = -1
+        self.port = free_port()
         self.begin()
 
     def configure(self, old: str, new: str) -> None:

@@ -13,6 +13,7 @@ from nats.errors import ProtocolError
 
 from futebus.nats.transport import LONGEST_LINE, Direct, Extent, Part
 
+from ..helpers.ports import free_port
 from ..helpers.waiting import DEADLINE
 
 SIZE = 5 << 20
@@ -211,10 +212,8 @@ def test_a_line_that_ends_with_the_connection() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_who_is_not_there(host: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     with pytest.raises(ConnectionRefusedError):
-        asyncio.run(Direct().connect(urlparse(f"nats://{host}:{port}"), 0, DEADLINE))
+        asyncio.run(Direct().connect(urlparse(f"nats://{host}:{free_port()}"), 0, DEADLINE))
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "a..b", ".a", "a" * 64, "ü" * 64])

@@ -7,7 +7,6 @@ import random
 import resource
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.helpers.mounts import FUTEBUS
+from tests.helpers.ports import free_port
 from tests.helpers.waiting import DEADLINE, until
 
 from ..trial import Bus
@@ -135,7 +135,7 @@ class Gateway:
         self, place: Path, name: str, channel: Path, options: list[str], *, waits: bool, prefix: list[str] | None = None
     ) -> None:
         self.kind, self.name, self.place = KINDS[name], name, place
-        self.address = str(place / self.kind.socket) if self.kind.socket else str(_free_port())
+        self.address = str(place / self.kind.socket) if self.kind.socket else str(free_port())
         self.command = [*command_of(self.kind, prefix), *self.kind.words(name, self.address, channel, options, waits=waits)]
         self.starts = 0
         self.junk: float = 0.0
@@ -214,14 +214,6 @@ def more_files() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def _free_port() -> int:
-    with socket.socket() as made:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
 
 
 class Scripting(threading.Thread):
