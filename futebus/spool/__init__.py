@@ -27,10 +27,10 @@ have no mark yet, by their newlines. A line counts for readers once it is before
 from .files import OWN_MODE
 from .layout import ForeignSpool, LinesDamaged, LinesGone, NotASpool, SpoolError, SpoolInUse, open_to_read
 from .lock import SpoolLock
+from .marks import Mark
 from .older import remove_unopened
 from .piece import OnDamage, Piece
 from .reader import Spool
-from .segment import Mark
 from .writer import SpoolWriter
 
 __all__ = [

@@ -14,9 +14,10 @@ from typing import Self
 from ..core.lines import nul
 from .files import Directory, close_all
 from .layout import MARK, MARKS, NotASpool, count_lines
+from .marks import Mark
 from .repair import HOLE_BYTES, clear, clear_behind_hole, used, with_lines
 from .room import LEAST_MARKS, Room, reserve, rooms, take_room
-from .segment import Mark, Segment
+from .segment import Segment
 from .warming import AHEAD_BYTES, Warmer
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..core.framing import length_of
 from .layout import LinesDamaged, LinesGone, count_lines, gone, is_whole, read_bytes, segment_firsts
 from .segment import Segment
 
@@ -41,7 +42,9 @@ class Piece:
         """
         data = self._bytes(self.start, self.stop)
         if b"\0" in data or not is_whole(data, self.lines, False) or len(data) != self.stop - self.start:
-            self.check()
+            parts = [*self._all()]
+            if [(part.start, part.stop) for part in parts] != [(self.start, self.stop)]:  # a mark was not what it was
+                data = b"".join(part._bytes(part.start, part.stop) for part in parts)
         return data
 
     def check(self) -> None:
@@ -51,9 +54,14 @@ class Piece:
             LinesDamaged: it is not so.
             LinesGone: retention was faster.
         """
+        for _ in self._all():
+            pass
+
+    def _all(self) -> Iterator["Piece"]:
         for part in self.parts():
             if isinstance(part, LinesDamaged):
                 raise part
+            yield part
 
     def sound(self, on_damage: OnDamage) -> Iterator["Piece"]:
         """What of it is as it was; the rest is told.
@@ -94,38 +102,44 @@ class Piece:
         path = Path(self.segment)
         own = int(path.stem)
         segment = Segment(path.parent, own, stop=next((first for first in segment_firsts(path.parent) if first > own), None))
-        end = self.first + self.lines
-        at, begin = self.first, self.start
-        times: list[tuple[int, int]] = []
+        line, end = self.first, self.first + self.lines
+        start = stop = 0  # the bytes of what is sound, up to this line,
+        times: list[tuple[int, int]] = []  # and when that came
 
-        def so_far() -> Piece:
+        def so_far() -> Iterator[Piece]:
             lines = sum(count for count, _ in times)
-            return replace(self, first=at, lines=lines, start=begin, stop=behind, times=tuple(times))
-
-        behind = begin
-        # Whoever follows asks for a few lines again and again, and there may be thousands of marks before these.
-        for number in range(max(segment.mark_behind(self.first + 1), 1), len(segment)):
-            before, mark = segment[number - 1], segment[number]
-            if before.line >= end:
-                break
-            first, stop = max(before.line, self.first), min(mark.line, end)
-            if first >= stop:
-                continue
-            data = self._bytes(before.byte, mark.byte)
-            if is_whole(data, mark.line - before.line, mark.is_plain) and len(data) == mark.byte - before.byte:
-                times.append((stop - first, mark.time))
-                behind = min(mark.byte, self.stop)
-                continue
             if times:
-                yield so_far()
-            yield LinesDamaged(path, first, stop)
-            at, begin = stop, mark.byte
-            times.clear()
-        if times:
-            yield so_far()
-        at += sum(count for count, _ in times)
-        if at < end:
-            yield LinesDamaged(path, at, end)
+                yield replace(self, first=line - lines, lines=lines, start=start, stop=stop, times=tuple(times))
+                times.clear()
+
+        # Whoever follows asks for a few lines again and again, and there may be thousands of marks before these.
+        number = max(segment.mark_behind(line + 1), 1)
+        while line < end and number < len(segment):
+            before, mark = segment[number - 1], segment[number]
+            behind = min(mark.line, end)
+            try:
+                data = segment.between(before, mark) if behind > line else b""
+            except LinesGone:
+                raise gone(path, self.first, end) from None
+            if data is None and segment.mend():
+                number = max(segment.mark_behind(line + 1), 1)
+                continue
+            if data is None or before.line > line:
+                yield from so_far()
+                yield LinesDamaged(path, line, behind)
+                line = behind
+            elif behind > line:
+                begin = before.byte + length_of(data, line - before.line)
+                if begin != stop:
+                    yield from so_far()
+                    start = begin
+                stop = before.byte + (length_of(data, behind - before.line) if behind < mark.line else len(data))
+                times.append((behind - line, mark.time))
+                line = behind
+            number += 1
+        yield from so_far()
+        if line < end:
+            yield LinesDamaged(path, line, end)
 
     def _bytes(self, start: int, stop: int) -> bytes:
         try:

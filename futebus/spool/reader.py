@@ -21,13 +21,13 @@ from .layout import (
     NotASpool,
     count_lines,
     gone,
-    is_whole,
     read_bytes,
     read_identity,
     segment_firsts,
 )
+from .marks import Mark
 from .piece import OnDamage, Piece
-from .segment import Mark, Segment, last_mark
+from .segment import Segment, first_mark, last_mark
 
 LIST_SECONDS = 1.0
 """How often it is looked for the newest segment where nothing says that there is one."""
@@ -75,13 +75,23 @@ class Spool:
     def _segment(self, first: int, stop: int | None = None) -> Segment:
         """The segment that begins there. Where the next one begins, it ends, and has all of its marks."""
         last, closed = self._last, self._closed
+        if closed is not None and (closed.first, closed.stop) == (first, stop):
+            return closed
         if last is not None and last.first == first and (stop is None or last.leads_to(stop)):
+            last.stop = stop
             return last
-        if closed is None or (closed.first, closed.stop) != (first, stop):
-            closed = Segment(self.path, first, stop=stop)
-            if closed.is_mended:
-                self._closed = closed
-        return closed
+        segment = Segment(self.path, first, stop=stop)
+        if segment.is_mended:
+            self._closed = segment
+        return segment
+
+    def _mend(self, segment: Segment) -> bool:
+        """Has the marks of a segment found from its lines, which are not what its marks say. Returns whether that may help."""
+        if segment.stop is None or segment.is_mended:
+            return False
+        self._closed = segment = Segment(self.path, segment.first, stop=segment.stop)
+        segment.mend()
+        return True
 
     @property
     def last(self) -> Mark:
@@ -145,8 +155,9 @@ class Spool:
         firsts = segment_firsts(self.path)
         for first, stop in itertools.zip_longest(firsts, firsts[1:]):
             try:
-                last = last_mark(self.path, first, stop=stop)  # a short read, where a segment has thousands of marks
-                if last is None or last.time < moment:
+                # Two short reads, where a segment has thousands of marks.
+                last = last_mark(self.path, first, stop=stop)
+                if last is None or max(last.time, self._ended(stop)) < moment:
                     offset = last.line if last else offset
                     continue
                 segment = self._segment(first, stop)
@@ -157,6 +168,11 @@ class Spool:
                 return segment[max(number - 1, 0)].line
             offset = segment[-1].line if len(segment) else offset
         return max(offset, end)
+
+    def _ended(self, stop: int | None) -> int:
+        """When the segment ended behind which another one begins; 0 if that is not known."""
+        mark = None if stop is None else first_mark(self.path, stop)
+        return mark.time if mark else 0
 
     def lost_before(self, offset: int) -> int:
         """How many lines are known to have been lost before the last line in front of that offset, since the spool began.
@@ -222,32 +238,52 @@ class Spool:
         place = bisect.bisect_right(firsts, offset) - 1
         try:
             segment = self._segment(firsts[place], *firsts[place + 1 : place + 2])
+            # A list of what is there may lack a segment that came while it was made. Then the one before only seems damaged.
+            is_listed = not segment.is_mended or segment_firsts(self.path) == firsts
         except LinesGone:
-            if (now := segment_firsts(self.path)) == firsts:
+            is_listed = segment_firsts(self.path) == firsts
+            if is_listed:
                 raise
-            self._firsts = now
+        if not is_listed:
+            self._firsts = segment_firsts(self.path)
             return self._locate(offset)
         if segment.stop is None and (not len(segment) or segment[-1].line <= offset):
             segment.refresh()
         end = segment[-1].line if len(segment) else segment.first
         if end <= offset:
-            if place + 1 < len(firsts):
-                raise LinesDamaged(segment.path.with_suffix(".index"), end, firsts[place + 1])
+            if segment.stop is not None:
+                raise LinesDamaged(segment.path.with_suffix(".index"), end, segment.stop)
             raise LinesGone(f"line {offset} is not in {self.path}, which ends at {end}")
         number = segment.mark_behind(offset + 1)
         before = segment[max(number - 1, 0)]
-        if before.line == offset:
-            return segment, number, before.byte
-        return segment, number, before.byte + length_of(self._append(segment, number), offset - before.line)
+        try:
+            if before.line == offset:
+                self._check_begin(segment, number)
+                return segment, number, before.byte
+            return segment, number, before.byte + length_of(self._append(segment, number), offset - before.line)
+        except LinesDamaged:
+            if self._mend(segment):
+                return self._locate(offset)
+            raise
+
+    def _check_begin(self, segment: Segment, number: int) -> None:
+        """Sees that an append begins where a line does: one that does not may still have as many lines as it should."""
+        before, mark = segment[number - 1], segment[number]
+        try:
+            begins = segment.begins_line(before)
+        except LinesGone:  # who reads it will be told
+            return
+        if not begins:
+            raise LinesDamaged(segment.path, before.line, mark.line)
 
     def _append(self, segment: Segment, number: int) -> bytes:
         """The lines of an append, whole. To find one of them they must be counted, and so they must be what they were."""
         before, mark = segment[number - 1], segment[number]
         try:
-            data = read_bytes(segment.path, before.byte, mark.byte)
+            data = segment.between(before, mark)
         except LinesGone:
             raise gone(segment.path, before.line, mark.line) from None
-        if len(data) != mark.byte - before.byte or not is_whole(data, mark.line - before.line, mark.is_plain):
+        if data is None:
             raise LinesDamaged(segment.path, before.line, mark.line)
         return data
 
@@ -290,6 +326,8 @@ class Spool:
                 try:
                     at = before.byte + length_of(self._append(segment, number), end - before.line)
                 except LinesDamaged:
+                    if self._mend(segment):
+                        return self._piece(first, end, size)
                     if begin == first:
                         raise
                     break  # the next piece begins with it

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..core.lines import nul
 from .layout import count_lines
-from .segment import Mark
+from .marks import Mark
 
 HOLE_BYTES = 512
 """How many zeros in a row are taken for a piece of a file that did not reach the disk: a sector."""

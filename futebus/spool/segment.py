@@ -1,41 +1,18 @@
-"""The marks of a segment, as readers see them, and which of them are believed. See the package."""
+"""A segment as readers see it. See the package."""
 
 import bisect
 import contextlib
+import errno
 import os
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from .layout import MARK, MARKS, PLAIN, LinesGone, SpoolError, open_to_read
+from .layout import MARK, MARKS, LinesGone, SpoolError, is_whole, open_to_read, read_bytes
+from .marks import Mark, mended, sensible, unpacked
 
-LINE, BYTE, TIME, LOST = range(4)
-"""What the numbers of a mark are."""
-
-
-class Mark(NamedTuple):
-    """Where an append ends."""
-
-    line: int
-    """The offset of the line behind it."""
-    byte: int
-    """The byte behind it, in its segment."""
-    time: int
-    """When it was made, nanoseconds since the epoch. Never before the mark before."""
-    lost: int
-    """How many lines are known to have been lost before it, since the spool began."""
-    is_plain: bool = False
-    """Whether it is known that the lines of this append hold no NUL byte."""
-
-    def packed(self) -> bytes:
-        """As the index has it."""
-        return MARK.pack(self.line, self.byte, self.time, self.lost | PLAIN * self.is_plain)
-
-
-def _mark(numbers: Sequence[int]) -> Mark:
-    line, byte, time, last = numbers
-    return Mark(line, byte, time, last & ~PLAIN, last >= PLAIN)
+BLOCK_BYTES = 1 << 20
+"""How much of the lines of a segment is looked at in one go when its marks must be found from them."""
 
 
 class Segment:
@@ -43,8 +20,7 @@ class Segment:
 
     Its marks are those that make sense, up to the first that does not: a loss of power may have left others behind them.
     Of a segment behind which there is another one it is known where it ends. If its marks do not lead there, then its index is
-    damaged, and its marks are all that fit together: between two that do, all appends count as one. Whether the lines are what
-    they were can be told from their number, as always.
+    damaged, and it has those that its lines tell: see `mend`.
 
     Args:
         directory: where it is.
@@ -64,11 +40,11 @@ class Segment:
         self._index = directory / f"{first:020d}.index"
         self._dir_fd = dir_fd
         self._marks = array("Q")
-        self.refresh()
-        self.is_mended = stop is not None and not self.leads_to(stop)
+        self.is_mended = False
         """Whether its index is damaged, and so its marks are not simply those that are there."""
-        if stop is not None and self.is_mended:
-            self._marks = self._mended(stop)
+        self.refresh()
+        if stop is not None and not self.leads_to(stop):
+            self.mend()
 
     def refresh(self, dir_fd: int | None = None) -> bool:
         """Reads the marks that have been added, and the last one again, which may count more lost lines. Returns whether so.
@@ -84,9 +60,12 @@ class Segment:
         before = self._marks[begin * 4 :]
         # Mostly nothing has been added; then this is one short read.
         new = self._read(begin, 64)
-        count = _sensible(new)
-        if not begin and count and new[:2] != array("Q", (self.first, 0)):
+        count = sensible(new)
+        # What a mark says of lines never changes. If it does, it is not what was written.
+        if count and new[:2] != (before[:2] or array("Q", (self.first, 0))):
             count = 0
+        if not count and before:
+            return False
         self._marks[begin * 4 :] = new[: count * 4]
         return self._marks[begin * 4 :] != before
 
@@ -108,56 +87,85 @@ class Segment:
             os.close(descriptor)
         return array("Q", data[: len(data) // MARK.size * MARK.size])
 
-    def _mended(self, stop: int) -> "array[int]":
-        """The marks that fit together, from the beginning of the segment to its end."""
-        numbers = self._read(0)
-        columns = [numbers[LINE::4], numbers[BYTE::4], numbers[TIME::4], array("Q", (last & ~PLAIN for last in numbers[LOST::4]))]
-        kept = [number for number, line in enumerate(columns[LINE]) if self.first <= line <= stop and columns[TIME][number]]
-        status = self._status()
-        if status is not None:
-            kept = [number for number in kept if columns[BYTE][number] <= status.st_size]
-        for column in columns:
-            kept = _rising(kept, column.__getitem__)
-        end = self._end(stop, status)
-        if kept:
-            marks = [Mark(self.first, 0, columns[TIME][kept[0]], columns[LOST][kept[0]])]
+    def mend(self) -> bool:
+        """Finds its marks from its lines, as `marks.mended` says, if it is not the last segment. It is read whole for that.
+
+        Returns:
+            Whether that may have changed something: not the second time.
+        """
+        if self.stop is None or self.is_mended:
+            return False
+        self.is_mended = True
+        status = _status(self.path, self._dir_fd)
+        if status is None:  # there is nothing that its marks could be of
+            while self._marks and self._marks[-4] > self.stop:
+                del self._marks[-4:]
         else:
-            marks = [end._replace(line=self.first, byte=0)]
-        before = 0
-        for number in kept:
-            mark, last = _mark(numbers[number * 4 : number * 4 + 4]), marks[-1]
-            if number and (mark.line == last.line) == (mark.byte == last.byte):
-                # Of appends that count as one it is known only whether the last was plain, and the one before them.
-                is_plain = mark.is_plain and (number == before + 1 or last.is_plain or not before)
-                marks.append(mark._replace(is_plain=is_plain))
-                before = number
-        if status is not None and marks[-1].line < stop and marks[-1].byte < status.st_size:
-            time, lost = max(marks[-1].time, end.time), max(marks[-1].lost, end.lost)
-            marks.append(marks[-1]._replace(line=stop, byte=status.st_size, time=time, lost=lost))
-        return array("Q", b"".join(mark.packed() for mark in marks))
+            end, is_known = self._end(self.stop, status)
+            found = mended(self._read(0), self._blocks(), self.first, end, is_end_known=is_known)
+            self._marks = array("Q", b"".join(mark.packed() for mark in found))
+        return True
 
-    def _status(self) -> os.stat_result | None:
-        """Of the file of its lines, if there is one."""
-        with contextlib.suppress(FileNotFoundError):
-            if self._dir_fd is None:
-                return self.path.stat()
-            return os.stat(self.path.name, dir_fd=self._dir_fd, follow_symlinks=False)
-        return None
+    def _blocks(self) -> Iterator[bytes]:
+        """Its lines, and whatever its file has behind them. What the disk cannot read is a hole."""
+        descriptor = open_to_read(self.path, self._dir_fd)
+        try:
+            at, size = 0, os.fstat(descriptor).st_size
+            while at < size:
+                try:
+                    block = os.pread(descriptor, BLOCK_BYTES, at)
+                except OSError as error:
+                    if error.errno != errno.EIO:
+                        raise
+                    block = bytes(min(BLOCK_BYTES, size - at))
+                if not block:
+                    return
+                yield block
+                at += len(block)
+        finally:
+            os.close(descriptor)
 
-    def _end(self, stop: int, status: os.stat_result | None) -> Mark:
-        """What can be known of its last mark without it: the next segment begins with the same, but for the byte."""
+    def _end(self, stop: int, status: os.stat_result) -> tuple[Mark, bool]:
+        """What its last mark was but for the byte, as the next segment begins with the same; and whether that is known."""
         with contextlib.suppress(OSError, SpoolError):
-            following = Segment(self.path.parent, stop, self._dir_fd)
-            if len(following):
-                return following[0]
-        return Mark(stop, 0, status.st_mtime_ns if status else 0, 0)
+            if mark := first_mark(self.path.parent, stop, self._dir_fd):
+                return mark, True
+        return Mark(stop, 0, status.st_mtime_ns, 0), False
+
+    def begins_line(self, mark: Mark) -> bool:
+        """Whether a line may begin behind a mark.
+
+        Raises:
+            LinesGone: the file of the lines is not there.
+        """
+        return self._may_follow(read_bytes(self.path, max(mark.byte - 1, 0), mark.byte))
+
+    def _may_follow(self, last: bytes) -> bool:
+        """Whether a line may begin behind this byte, which is none at the beginning of the file.
+
+        A zero may be the end of a hole. But if the marks can be found from the lines, nothing needs to be believed.
+        """
+        return last in (b"", b"\n") or (last == b"\0" and (self.stop is None or self.is_mended))
+
+    def between(self, before: Mark, mark: Mark) -> bytes | None:
+        """The lines between two marks; None if these are not what they were.
+
+        Raises:
+            LinesGone: the file of the lines is not there.
+        """
+        begin = max(before.byte - 1, 0)
+        data = read_bytes(self.path, begin, mark.byte)
+        if len(data) != mark.byte - begin or not self._may_follow(data[: before.byte - begin]):
+            return None
+        data = data[before.byte - begin :]
+        return data if is_whole(data, mark.line - before.line, mark.is_plain) else None
 
     def __len__(self) -> int:
         return len(self._marks) // 4
 
     def __getitem__(self, number: int) -> Mark:
         begin = (number if number >= 0 else len(self) + number) * 4
-        return _mark(self._marks[begin : begin + 4])
+        return unpacked(self._marks[begin : begin + 4])
 
     def mark_behind(self, line: int) -> int:
         """The number of the first mark whose lines include the line before `line`; the last mark's at most."""
@@ -172,36 +180,23 @@ class Segment:
         return min(bisect.bisect_right(range(len(self)), byte, key=lambda number: self._marks[number * 4 + 1]), len(self) - 1)
 
 
-def _sensible(numbers: "array[int]") -> int:
-    """How many marks make sense, from the first on: each has a time, and no number gets less."""
-    times = numbers[TIME::4]
-    count = times.index(0) if 0 in times else len(times)
-    for column in range(4):
-        values = [number & ~PLAIN if column == LOST else number for number in numbers[column : count * 4 : 4]]
-        if values != sorted(values):
-            count = next(number for number in range(1, count) if values[number] < values[number - 1])
-    return count
+def first_mark(directory: Path, first: int, dir_fd: int | None = None) -> Mark | None:
+    """The mark that a segment begins with: when the one before ended, and what had been lost then. One short read.
 
+    Args:
+        directory: where the spool is.
+        first: where the segment begins.
+        dir_fd: the directory, open.
 
-def _rising(items: list[int], value: Callable[[int], int]) -> list[int]:
-    """The most of these items, in their order, among whose values none is less than the one before."""
-    ends: list[int] = []  # the least value that so many can end with,
-    last: list[int] = []  # and whose it is
-    before: dict[int, int] = {}
-    for item in items:
-        place = bisect.bisect_right(ends, value(item))
-        if place:
-            before[item] = last[place - 1]
-        ends[place : place + 1] = [value(item)]
-        last[place : place + 1] = [item]
-    found = last[-1:]
-    while found and found[-1] in before:
-        found.append(before[found[-1]])
-    return found[::-1]
+    Returns:
+        None if the segment is not there, or its index is damaged there.
+    """
+    mark = _mark_at(directory, first, dir_fd, lambda size: 0)
+    return mark if mark and (mark.line, mark.byte) == (first, 0) else None
 
 
 def last_mark(directory: Path, first: int, dir_fd: int | None = None, stop: int | None = None) -> Mark | None:
-    """The last mark of a segment. For one that has been closed this is one short read.
+    """The last mark of a segment. For one that has been ended this is a short read.
 
     Args:
         directory: where the spool is.
@@ -212,17 +207,38 @@ def last_mark(directory: Path, first: int, dir_fd: int | None = None, stop: int 
     Returns:
         None if the segment is not there, or has no mark.
     """
+    mark = _mark_at(directory, first, dir_fd, lambda size: size - MARK.size)
+    if mark and stop is None:
+        return mark
+    if mark and mark.line == stop:
+        status = _status(directory / f"{first:020d}.lines", dir_fd)
+        if status is None or mark.byte <= status.st_size:
+            return mark
     try:
-        descriptor = open_to_read(directory / f"{first:020d}.index", dir_fd)
-        try:
-            data = os.pread(descriptor, MARK.size, max(os.fstat(descriptor).st_size - MARK.size, 0))
-        finally:
-            os.close(descriptor)
-        if len(data) == MARK.size and data[16:24] != bytes(8):
-            mark = _mark(MARK.unpack(data))
-            if stop is None or mark.line == stop:
-                return mark
         segment = Segment(directory, first, dir_fd, stop=stop)
-    except (FileNotFoundError, LinesGone):
+        if mark and mark.line == stop:
+            segment.mend()
+    except LinesGone:
         return None
     return segment[-1] if len(segment) else None
+
+
+def _status(lines: Path, dir_fd: int | None) -> os.stat_result | None:
+    """Of the file of a segment's lines, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        return lines.stat() if dir_fd is None else os.stat(lines.name, dir_fd=dir_fd, follow_symlinks=False)
+    return None
+
+
+def _mark_at(directory: Path, first: int, dir_fd: int | None, where: Callable[[int], int]) -> Mark | None:
+    """The mark at a byte of an index, which may depend on how long that is. None if there is none."""
+    try:
+        descriptor = open_to_read(directory / f"{first:020d}.index", dir_fd)
+    except FileNotFoundError:
+        return None
+    try:
+        data = os.pread(descriptor, MARK.size, max(where(os.fstat(descriptor).st_size), 0))
+    finally:
+        os.close(descriptor)
+    mark = unpacked(MARK.unpack(data)) if len(data) == MARK.size else None
+    return mark if mark and mark.time else None

@@ -18,9 +18,10 @@ from .files import FULL, OWN_MODE, blamed, close_all
 from .last import LastSegment
 from .layout import FIRST_SEGMENT_BYTES, FORMAT, READ_BYTES, READ_ROOM, SEGMENT_BYTES, segment_firsts
 from .lock import SpoolLock
+from .marks import Mark
 from .repair import UNKNOWN, boot
 from .room import Room, rooms, smallest
-from .segment import Mark, Segment
+from .segment import Segment
 from .warming import Warmer
 
 

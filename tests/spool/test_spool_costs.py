@@ -8,7 +8,8 @@ import pytest
 
 from futebus.recorder.show import summary
 from futebus.spool import Spool, layout, reader
-from futebus.spool.segment import Mark, Segment
+from futebus.spool.marks import Mark
+from futebus.spool.segment import Segment
 
 from .spools import lines_of, numbered, path, small
 
