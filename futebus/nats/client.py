@@ -39,6 +39,12 @@ MOST_IN_TURN = 500
 MOST_MESSAGE = 65 << 20
 """Bytes of a message from a server, with its headers: no server takes more than 64 MiB."""
 
+MOST_ANSWERS = 1000
+"""So many PINGs are answered to a server that does not read the answers."""
+
+MOST_TOLD = 64
+"""How many servers of a cluster one may tell of."""
+
 LEAVE_SECONDS = 1.0
 """How long tasks that are cancelled may take to end."""
 
@@ -139,6 +145,8 @@ class Client(NatsClient):
         self.ready: Callable[[], Awaitable[object]] | None = None
         """Waits until there is place for a message."""
         self._takers: dict[int, Take] = {}
+        self._answered = 0
+        """How many PINGs, since it last had nothing to send."""
         self._ending: asyncio.Task[None] | None = None
         """Closes it, when one could not send."""
 
@@ -227,6 +235,9 @@ class Client(NatsClient):
             raise nats.errors.Error("nats: no tls")
         if initial_connection and self.wants_tls:
             info["tls_required"] = True
+        told = info.get("connect_urls")
+        if isinstance(told, list):  # nats-py compares each with all that it was ever told
+            info["connect_urls"] = told[: max(MOST_TOLD - len(self._server_pool), 0)]
         await super()._process_info(info, initial_connection)
 
     # ------------------------------------------------------------------------------------------ what is sent
@@ -277,7 +288,11 @@ class Client(NatsClient):
         self._write(PING_PROTO)
 
     async def _process_ping(self) -> None:
-        self._write(PONG_PROTO)
+        if not self._transport.unsent:
+            self._answered = 0
+        if self._answered < MOST_ANSWERS:
+            self._answered += 1
+            self._write(PONG_PROTO)
 
     def _write(self, words: bytes) -> None:
         """Sends that, and does not wait until it is sent: who reads must go on."""

@@ -7,6 +7,7 @@ nor keeps what it cannot send.
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import re
@@ -262,7 +263,8 @@ class Servers:
             why = connection.why if isinstance(error, nats.errors.NoServersError) else _words(error)
             await connection.close()
             raise (Denied if _is_denial(why) else Away)(f"{server.shown}: {why}") from None
-        if type(client.max_payload) is not int or client.max_payload <= 0:
+        # Who answers with something else than that it is ready leaves nats-py waiting for that, and saying nothing.
+        if not client.is_connected or type(client.max_payload) is not int or client.max_payload <= 0:
             await connection.close()
             raise Away(f"{server.shown}: {_NO_NATS}")
         return connection
@@ -274,9 +276,16 @@ class Servers:
             with contextlib.suppress(ValueError):
                 for server in read_servers(f"{connection.server.scheme}://{url.netloc.rpartition('@')[2]}"):
                     if (server.host, server.port) not in known and len(self._all) < DISCOVERED:
-                        # They are told by their addresses. Their certificates have the name of all.
-                        name = connection.server.tls_name or connection.server.host
+                        # Those that are told by their addresses have the name of all in their certificates.
+                        name = (connection.server.tls_name or connection.server.host) if _is_address(server.host) else None
                         self._all.append(server._replace(tls_name=name))
+
+
+def _is_address(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        return True
+    return False
 
 
 _OWN = re.compile(r'(\$js\.ack|_inbox)\.[^"]*')
@@ -286,12 +295,13 @@ _CLOSED = "the connection was closed"
 _NO_NATS = "it does not speak NATS as it should"
 _NO_TLS = "it does not speak TLS"
 _UNKNOWN = "it does not let us in: wrong user, password, token, credentials or key, or none"
+_EXPIRED = "it does not let us in any more: credentials have expired, or were revoked"
 _UNTRUSTED = "it is not to be trusted: {}"
 
 
 def _is_denial(words: str) -> bool:
     """Whether this is said of a server that is there, and of no use."""
-    return words in (_NO_TLS, _UNKNOWN) or words.startswith(_UNTRUSTED.format(""))
+    return words in (_NO_TLS, _UNKNOWN, _EXPIRED) or words.startswith(_UNTRUSTED.format(""))
 
 
 def _words(error: BaseException) -> str:
@@ -300,7 +310,9 @@ def _words(error: BaseException) -> str:
     lower = words.lower()
     if "no tls" in lower:
         return _NO_TLS
-    if "authorization violation" in lower or "authentication" in lower:
+    if re.search("authentication (expired|revoked)", lower):
+        return _EXPIRED
+    if re.search("authorization (violation|failed)|authentication", lower):
         return _UNKNOWN
     if isinstance(error, ssl.SSLCertVerificationError):
         return _UNTRUSTED.format(error.verify_message)

@@ -56,10 +56,17 @@ class Server:
         configuration: lines of a configuration.
         scheme: of its URL.
         address: where it listens, of this machine or of the host that `start` starts it on.
+        port: where it listens, if that must be known before.
     """
 
     def __init__(
-        self, start: Start, place: Path, configuration: str = "", scheme: str = "nats", address: str = "127.0.0.1"
+        self,
+        start: Start,
+        place: Path,
+        configuration: str = "",
+        scheme: str = "nats",
+        address: str = "127.0.0.1",
+        port: int | None = None,
     ) -> None:
         self._start = start
         self._place = place
@@ -67,7 +74,7 @@ class Server:
         self._configuration.write_text(configuration)
         self._scheme = scheme
         self._address = address
-        self.port = free_port()
+        self.port = port or free_port()
         self.begin()
 
     def configure(self, old: str, new: str) -> None:
@@ -178,14 +185,16 @@ def nats(serving: Serving) -> Server:
 
 @pytest.fixture(scope="session")
 def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority `ca.pem`, and certificates `server` and `client` that it has signed, with their keys."""
+    """An authority `ca.pem`, and certificates that it has signed, with keys: `server`, `client`, and `named` of localhost."""
     place = tmp_path_factory.mktemp("papers")
     script = """
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem \\
             -subj /CN=ca -days 9 -addext keyUsage=critical,keyCertSign,cRLSign
-        for who in server client; do
+        for who in server client named; do
+            name=IP:127.0.0.1
+            [ $who != named ] || name=DNS:localhost
             openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout $who.key -subj /CN=$who -out $who.csr
-            printf 'subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid' > ext
+            printf "subjectAltName=$name\nauthorityKeyIdentifier=keyid" > ext
             openssl x509 -req -in $who.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out $who.pem -days 9 -extfile ext
         done
     """
@@ -194,9 +203,9 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def tls(papers: Path, *more: str) -> str:
+def tls(papers: Path, *more: str, who: str = "server") -> str:
     """The configuration of a server that speaks TLS."""
-    return "\n".join([f'tls {{ cert_file: "{papers}/server.pem"', f'key_file: "{papers}/server.key"', *more, "}"])
+    return "\n".join([f'tls {{ cert_file: "{papers}/{who}.pem"', f'key_file: "{papers}/{who}.key"', *more, "}"])
 
 
 class Outsider:

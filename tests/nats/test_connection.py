@@ -16,12 +16,14 @@ from nats.aio.msg import Msg
 
 from futebus.nats import address, connection
 from futebus.nats.access import Access
+from futebus.nats.client import MOST_ANSWERS, MOST_TOLD
 from futebus.nats.connection import Connection, Servers
 from futebus.nats.errors import Away, NatsError
 from futebus.nats.stream import Stream
 from futebus.nats.transport import Extent, Part
 
 from ..helpers.nats import Listening, Server, Serving, tls
+from ..helpers.ports import free_port
 from ..helpers.waiting import DEADLINE
 
 MUCH = b"x" * (900 << 10)
@@ -220,10 +222,11 @@ class Silent:
 
     Args:
         context: of TLS, if that is to be spoken.
+        ready: what it says when it is asked whether it is ready.
     """
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self._context = context
+    def __init__(self, context: ssl.SSLContext | None = None, ready: bytes = b"PONG\r\n") -> None:
+        self._context, self._ready = context, ready
         self.speaks: asyncio.StreamWriter
         self.hears: asyncio.StreamReader
         self.has_come = asyncio.Event()
@@ -235,7 +238,7 @@ class Silent:
             await speaks.start_tls(self._context)
         while await hears.readline() != b"PING\r\n":
             pass
-        speaks.write(b"PONG\r\n")
+        speaks.write(self._ready)
         self.hears, self.speaks = hears, speaks
         speaks.transport.pause_reading()  # type: ignore[attr-defined]
         self.has_come.set()
@@ -245,13 +248,16 @@ class Silent:
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            async with asyncio.timeout(DEADLINE):
-                made = await Servers(address.read_servers(f"nats://127.0.0.1:{port}"), access or Access(), "a test").connect()
-                await self.has_come.wait()
+            made = None
             try:
+                async with asyncio.timeout(DEADLINE):
+                    url = f"nats://127.0.0.1:{port}"
+                    made = await Servers(address.read_servers(url), access or Access(), "a test").connect()
+                    await self.has_come.wait()
                 yield made
             finally:
-                await made.close()
+                if made:
+                    await made.close()
                 self.speaks.transport.abort()
 
 
@@ -291,6 +297,98 @@ def test_what_comes_is_heard_while_nothing_can_be_sent() -> None:
             await heard.wait()
             assert not sending.done()
             sending.cancel()
+
+    run(work())
+
+
+def test_who_asks_and_reads_no_answer_gets_a_bounded_number_of_them() -> None:
+    async def work() -> None:
+        silent = Silent()
+        async with silent.serving() as made:
+            heard = asyncio.Event()
+            await made.client.listen("x", lambda subject, reply, told, data: heard.set())
+            sending = asyncio.ensure_future(made.publish("x", 40 * MUCH, {"A": "b"}))
+            await asyncio.sleep(0)
+            before = made.client._transport.unsent
+            silent.speaks.write(b"PING\r\n" * 50_000 + b"MSG x 1 5\r\nhello\r\n")
+            await heard.wait()
+            assert before - len(MUCH) < made.client._transport.unsent <= before + MOST_ANSWERS * len("PONG\r\n")
+            sending.cancel()
+        # One that reads them gets all.
+        answers = 0
+        silent = Silent()
+        async with silent.serving() as made:
+            silent.speaks.transport.resume_reading()  # type: ignore[attr-defined]
+            for _ in range(3):
+                silent.speaks.write(b"PING\r\n" * (MOST_ANSWERS // 2))
+                for _ in range(MOST_ANSWERS // 2):
+                    while (line := await silent.hears.readline()) != b"PONG\r\n":
+                        assert line
+                    answers += 1
+        assert answers == 3 * (MOST_ANSWERS // 2)
+
+    run(work())
+
+
+@pytest.mark.parametrize("said", [b"INFO {}\r\nPONG\r\n", b"+OK\r\nPONG\r\n", b"PING\r\nPONG\r\n"])
+def test_one_that_answers_otherwise_than_it_should_is_not_taken_for_a_server(said: bytes) -> None:
+    """Nothing would be said to it any more, and nobody would know."""
+
+    async def work() -> None:
+        silent = Silent(ready=said)
+        try:
+            async with silent.serving() as made:
+                await made.publish("x", b"hello", {"A": "b"})
+                await made.settle()
+                silent.speaks.transport.resume_reading()  # type: ignore[attr-defined]
+                while (line := await silent.hears.readline()) != b"hello\r\n":
+                    assert line
+        except Away as error:
+            assert "does not speak NATS as it should" in str(error)  # noqa: PT017
+
+    run(work())
+
+
+def test_no_more_servers_are_remembered_than_a_cluster_may_have() -> None:
+    async def work() -> None:
+        silent = Silent()
+        async with silent.serving() as made:
+            heard = asyncio.Event()
+            await made.client.listen("x", lambda subject, reply, told, data: heard.set())
+            for round_ in range(3):
+                urls = [f"10.0.{round_}.{number % 250}:{number}" for number in range(5000)]
+                silent.speaks.write(b"INFO " + json.dumps({"connect_urls": urls}).encode() + b"\r\n")
+            silent.speaks.write(b"MSG x 1 5\r\nhello\r\n")
+            await heard.wait()
+            assert len(made.client.discovered_servers) <= MOST_TOLD
+
+    run(work())
+
+
+@pytest.mark.parametrize("advertised", ["localhost", "127.0.0.1"])
+def test_a_server_that_was_told_of_has_its_own_name(serving: Serving, papers: Path, advertised: str) -> None:
+    """One that was told by its address has the name of who told of it."""
+    route, ports = free_port(), [free_port(), free_port()]
+    who = "named" if advertised == "localhost" else "server"
+    cluster = f'cluster {{ name: two, listen: "127.0.0.1:{route}" }}'
+    first = serving(tls(papers) + f'\nclient_advertise: "127.0.0.1:{ports[0]}"\n{cluster}', scheme="tls", port=ports[0])
+    joins = f'cluster {{ name: two, listen: "127.0.0.1:-1", routes: ["nats-route://127.0.0.1:{route}"] }}'
+    advertises = f'\nclient_advertise: "{advertised}:{ports[1]}"\n'
+    second = serving(tls(papers, who=who) + advertises + joins, scheme="tls", port=ports[1])
+
+    async def work() -> None:
+        servers = Servers(address.read_servers(first.url), Access(tls_ca=papers / "ca.pem"), "a test")
+        made = await servers.connect()
+        while not made.client.discovered_servers:  # they have not found each other yet
+            await made.close()
+            made = await servers.connect()
+        first.kill()
+        await made.is_closed.wait()
+        await made.close()
+        made = await servers.connect()
+        assert made.server.port == second.port
+        await made.confirm()
+        await made.close()
 
     run(work())
 
