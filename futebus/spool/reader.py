@@ -106,8 +106,10 @@ class Spool:
         if last is not None:
             try:
                 # The segment may be full; the next one is named by the line where it ends. If that is gone, there may be others.
-                is_newest = last.refresh() or not (self.path / f"{last[-1].line:020d}.index").exists()
-                if is_newest and time.monotonic() < self._listed + LIST_SECONDS:
+                end = last[-1].line
+                is_newest = last.refresh() or not (self.path / f"{end:020d}.index").exists()
+                # Where it goes less far than before, it may have been damaged since it was ended.
+                if is_newest and time.monotonic() < self._listed + LIST_SECONDS and len(last) and last[-1].line >= end:
                     return last[-1]
             except LinesGone:
                 pass

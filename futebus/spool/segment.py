@@ -49,7 +49,7 @@ class Segment:
     def refresh(self, dir_fd: int | None = None) -> bool:
         """Reads the marks that have been added, and the last one again, which may count more lost lines. Returns whether so.
 
-        Not for one that is made with its `stop`.
+        If the index is another one than before, it has the marks of that then. Not for one that is made with its `stop`.
 
         Args:
             dir_fd: the directory, if it was opened anew since.
@@ -61,11 +61,13 @@ class Segment:
         # Mostly nothing has been added; then this is one short read.
         new = self._read(begin, 64)
         count = sensible(new)
-        # What a mark says of lines never changes. If it does, it is not what was written.
-        if count and new[:2] != (before[:2] or array("Q", (self.first, 0))):
+        if before and not (count and new[:2] == before[:2]):
+            # What a mark says of lines never changes: this is not what was there before.
+            self._marks = array("Q")
+            self.refresh()
+            return True
+        if not before and count and new[:2] != array("Q", (self.first, 0)):
             count = 0
-        if not count and before:
-            return False
         self._marks[begin * 4 :] = new[: count * 4]
         return self._marks[begin * 4 :] != before
 

@@ -212,18 +212,38 @@ def test_a_long_segment_without_marks_costs_no_more_the_more_often_it_is_asked(
     assert read < (stop // 500 + 20) * 3 * BLOCK_BYTES
 
 
-def test_who_follows_is_not_led_astray_by_an_index_that_is_damaged_meanwhile(path: Path) -> None:
+def test_who_follows_finds_the_end_though_the_index_of_a_segment_that_has_just_ended_is_damaged(path: Path) -> None:
     index = files(path, ".index")[-1]
-    spool = Spool(path)
+    harms: list[Callable[[bytes], bytes]] = [
+        lambda sound: b"",
+        lambda sound: bytes(len(sound)),
+        lambda sound: b"\xff" * len(sound),
+        lambda sound: sound[: 2 * MARK.size],
+        lambda sound: os.urandom(len(sound)),
+    ]
+    spools = [Spool(path) for _ in harms]
+    assert [spool.end for spool in spools] == [3000] * len(harms)
+    with opened(path) as writer:
+        while files(path, ".index")[-1] == index:
+            writer.append(b"more\n" * 100)
+        sound = index.read_bytes()
+        for harm, spool in zip(harms, spools, strict=True):
+            index.write_bytes(harm(sound))
+            assert spool.end == writer.end
+            assert spool.end == writer.end
+        index.write_bytes(sound)
+
+
+def test_a_last_segment_that_has_lost_marks_ends_earlier_and_always_in_the_same_place(path: Path) -> None:
+    """As one that somebody has put back."""
+    index, spool = files(path, ".index")[-1], Spool(path)
     assert spool.end == 3000
     sound = index.read_bytes()
-    for harm in (b"", bytes(len(sound)), b"\xff" * len(sound), sound[: 2 * MARK.size], os.urandom(len(sound))):
-        index.write_bytes(harm)
-        assert spool.end == 3000
+    index.write_bytes(sound[: 4 * MARK.size])
+    ends = {spool.end for _ in range(10)}
+    assert ends == {Spool(path).end} == {int(index.stem) + 3 * EACH}
     index.write_bytes(sound)
-    with opened(path) as writer:
-        writer.append(b"more\n")
-        assert spool.end == 3001
+    assert spool.end == 3000
 
 
 def test_a_list_that_lacks_a_segment_damages_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
