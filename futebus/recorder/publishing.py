@@ -19,8 +19,9 @@ from .recording import Recording
 START_SECONDS = 3.0
 """How long it is waited for at the start, until it asks the stream: what it needs for that must be read from the disk."""
 
-ANSWER_SECONDS = 0.5
-"""How long it is waited for the stream's answer then: writers have no channel meanwhile. What is refused later is recorded."""
+ANSWER_SECONDS = 1.0
+"""How long it is waited for the stream's answer then, which takes some ways to a server and back: writers have no channel
+meanwhile. What is refused later is recorded."""
 
 END_SECONDS = 2.0
 """How long it is waited for in the end, before it is killed."""

@@ -17,6 +17,19 @@ from .waiting import DEADLINE, until
 
 RECORD = [sys.executable, "-m", "futebus.commands.record"]
 
+PATIENT = [
+    sys.executable,
+    "-c",
+    f"""
+import sys
+from futebus.commands.record import main
+from futebus.recorder import publishing
+publishing.START_SECONDS = publishing.ANSWER_SECONDS = {DEADLINE}
+sys.exit(main())
+""",
+]
+"""A recorder that waits at its start as long for the stream as a test does. Who is refused late goes on recording otherwise."""
+
 PUBLISHER = "futebus-publish"
 """What the process that publishes calls itself."""
 

@@ -19,7 +19,7 @@ from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.nats import Server, Serving
 from ..helpers.programs import Start
 from ..helpers.published import ask, last_of, lines_in, messages, proxied, wait_for_line
-from ..helpers.recorders import RECORD, Recorder, Recording, is_alive, kill
+from ..helpers.recorders import PATIENT, RECORD, Recorder, Recording, is_alive, kill
 from ..helpers.waiting import until
 from ..spool.spools import lines_of, numbered
 from ..spool.writers import finish, wait_for_more, writers
@@ -223,7 +223,7 @@ def test_a_second_publisher_is_refused(mounting: Mounting, recording: Recording,
     first = recording(bus / "U_x", "--to", to)
     (bus / "U_x").write_bytes(numbered(0, 10))
     wait_for_line(keeping.url, "lines", 10)
-    done = run(*RECORD, "--to", to, bus / "U_y", place / "other")
+    done = run(*PATIENT, "--to", to, bus / "U_y", place / "other")
     assert done.returncode == 1
     owner = f"the spool {Spool(first.spool).id} of {os.uname().nodename}:U_x"
     assert done.stderr.startswith(f"futebus-record: {keeping.url}/LINES has lines of {owner} on lines: one publisher a subject")
@@ -248,7 +248,7 @@ def test_what_an_outsider_has_said_there(bus: Mount, keeping: Server, place: Pat
         await stream.publish("lines", b"hello", {}, 0, "hello")
 
     ask(keeping.url, work)
-    done = run(*RECORD, "--to", f"{keeping.url}/LINES/lines", bus / "U_x", place / "spool")
+    done = run(*PATIENT, "--to", f"{keeping.url}/LINES/lines", bus / "U_x", place / "spool")
     assert done.returncode == 1
     assert " has lines of no recorder on lines: one publisher a subject" in done.stderr
 
@@ -291,7 +291,7 @@ def test_an_old_copy_of_a_spool_is_refused(bus: Mount, recording: Recording, kee
     (bus / "U_x").write_bytes(numbered(10, 20))
     wait_for_line(keeping.url, "lines", 20)
     recorder.end()
-    done = run(*RECORD, "--to", to, bus / "U_x", place / "copy")
+    done = run(*PATIENT, "--to", to, bus / "U_x", place / "copy")
     assert f"{place / 'copy'} ends at line 10, and {keeping.url}/LINES has more of it, up to line 20" in done.stderr
 
 

@@ -10,7 +10,7 @@ from futebus.nats.stream import Stream
 from ..helpers.mounts import Mount, run
 from ..helpers.nats import Server
 from ..helpers.published import ask, lines_in, messages, wait_for_line
-from ..helpers.recorders import RECORD, Recording
+from ..helpers.recorders import PATIENT, RECORD, Recording
 
 
 def make(server: Server, **limits: Any) -> None:
@@ -54,7 +54,7 @@ def test_a_line_that_does_not_fit_is_the_one_that_is_said(bus: Mount, recording:
 
 def test_a_stream_without_room_for_a_line_is_of_no_use(bus: Mount, keeping: Server, place: Path) -> None:
     make(keeping, max_msg_size=300)
-    done = run(*RECORD, "--to", f"{keeping.url}/LINES/lines", bus / "U_x", place / "spool")
+    done = run(*PATIENT, "--to", f"{keeping.url}/LINES/lines", bus / "U_x", place / "spool")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "LINES: the stream's max_msg_size leaves no room for a line, since headers may have" in done.stderr
 
@@ -74,6 +74,6 @@ def test_a_stream_that_would_be_of_no_use_is_not_made(place: Path, option: str, 
 
 
 def test_more_servers_than_there_are_can_never_have_it(bus: Mount, keeping: Server, place: Path) -> None:
-    done = run(*RECORD, "--to", f"{keeping.url}/LINES/lines", "--stream-replicas", "3", bus / "U_x", place / "spool")
+    done = run(*PATIENT, "--to", f"{keeping.url}/LINES/lines", "--stream-replicas", "3", bus / "U_x", place / "spool")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "LINES cannot be made: replicas > 1 not supported in non-clustered mode" in done.stderr

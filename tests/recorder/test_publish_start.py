@@ -13,7 +13,7 @@ from futebus.spool import Spool
 from ..helpers.mounts import Mount, run
 from ..helpers.nats import Server
 from ..helpers.published import lines_in, messages, wait_for_line
-from ..helpers.recorders import RECORD, Recording
+from ..helpers.recorders import PATIENT, Recording
 from ..helpers.waiting import until
 from ..spool.spools import numbered
 
@@ -37,7 +37,6 @@ def test_the_channel_is_there_before_a_server_answers(bus: Mount, recording: Rec
         recorder = recording(bus / "U_x", "--to", f"{url}/LINES/lines")
         (bus / "U_x").write_bytes(numbered(0, 10))
         until(lambda: Spool(recorder.spool).end == 10, "lines are recorded")
-        assert "does not answer" not in recorder.words  # which is known after five seconds
     if how == "stopped":
         wait_for_line(keeping.url, "lines", 10)
     recorder.end()
@@ -51,16 +50,17 @@ def test_one_that_is_refused_later_goes_on_recording(bus: Mount, recording: Reco
     first.end()
     with stopped(keeping):
         second = recording(bus / "U_x", "--to", to, spool=place / "second")
-        assert "does not answer" not in second.words
     second.wait_for("LINES has lines of the spool")
     (bus / "U_x").write_bytes(numbered(0, 5))
     until(lambda: Spool(second.spool).end == 5, "lines are recorded")
     second.end()
-    assert second.words.count("futebus-record: lines: ") == 1, second.words
+    # Where this takes long, it may have said before that the server does not answer.
+    told = [line for line in second.words.splitlines() if "record: lines: " in line and "does not answer" not in line]
+    assert len(told) == 1, second.words
     assert f"5 lines of {second.spool} are not in {to}: {keeping.url}/LINES has lines of the spool" in second.words
     assert "the publisher failed" not in second.words
     assert lines_in(messages(keeping.url)) == numbered(0, 10)
-    done = run(*RECORD, "--to", to, bus / "U_x", second.spool)
+    done = run(*PATIENT, "--to", to, bus / "U_x", second.spool)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
 
 

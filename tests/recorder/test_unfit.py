@@ -9,7 +9,7 @@ from futebus.nats.stream import Stream
 from ..helpers.mounts import Mount, run
 from ..helpers.nats import Server
 from ..helpers.published import ask
-from ..helpers.recorders import RECORD
+from ..helpers.recorders import PATIENT
 
 
 def test_streams_that_are_of_no_use(bus: Mount, keeping: Server, place: Path) -> None:
@@ -36,6 +36,6 @@ def test_streams_that_are_of_no_use(bus: Mount, keeping: Server, place: Path) ->
         "LINES/lines.a --stream-replicas 3": "LINES is on 1 of 3 servers that are wanted",
     }.items():
         to, *more = words.split(" ")
-        done = run(*RECORD, "--to", f"{keeping.url}/{to}", *more, bus / "U_x", place / "spool")
+        done = run(*PATIENT, "--to", f"{keeping.url}/{to}", *more, bus / "U_x", place / "spool")
         assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
         assert said in done.stderr
