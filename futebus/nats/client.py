@@ -42,8 +42,8 @@ MOST_MESSAGE = 65 << 20
 MOST_ANSWERS = 1000
 """So many PINGs are answered to a server that does not read the answers."""
 
-MOST_TOLD = 64
-"""How many servers of a cluster one may tell of."""
+DISCOVERED = 64
+"""How many servers of a cluster are remembered that nobody has named."""
 
 LEAVE_SECONDS = 1.0
 """How long tasks that are cancelled may take to end."""
@@ -237,7 +237,7 @@ class Client(NatsClient):
             info["tls_required"] = True
         told = info.get("connect_urls")
         if isinstance(told, list):  # nats-py compares each with all that it was ever told
-            info["connect_urls"] = told[: max(MOST_TOLD - len(self._server_pool), 0)]
+            info["connect_urls"] = told[: max(DISCOVERED - len(self._server_pool), 0)]
         await super()._process_info(info, initial_connection)
 
     # ------------------------------------------------------------------------------------------ what is sent

@@ -20,7 +20,7 @@ import nats.errors
 from ..host import logs
 from .access import Access
 from .address import Server, read_servers, shown
-from .client import Client
+from .client import DISCOVERED, Client
 from .errors import Away, Denied, NatsError
 
 log = logging.getLogger(__name__)
@@ -38,9 +38,6 @@ CLOSE_SECONDS = 0.5
 
 PENDING_BYTES = 64 << 10
 """What the system may not have yet when publish() returns."""
-
-DISCOVERED = 64
-"""How many servers of a cluster are remembered that nobody has named."""
 
 Handler = Callable[[Mapping[str, str] | None, bytes], object]
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import itertools
 import os
 import select
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 from ..core.text import counted, printable
 from ..core.text import size as readable_size
 from ..spool import LinesGone, Mark, Spool
-from ..spool.layout import segment_firsts
+from ..spool.layout import segment_firsts, with_stops
 from ..spool.segment import Segment, last_mark
 from .target import Note, read_note
 
@@ -128,8 +127,7 @@ def summary(path: Path) -> str:
     spool = Spool(path)
     last = spool.last
     # Of each segment, the last mark only: there may be thousands of segments, with thousands of marks.
-    firsts = segment_firsts(path)
-    pairs = itertools.zip_longest(firsts, firsts[1:])
+    pairs = with_stops(segment_firsts(path))
     segments = {first: mark for first, stop in pairs if (mark := last_mark(path, first, stop=stop))}
     begin = min(segments, default=last.line)
     first_time = _first_time(path, segments)
@@ -152,7 +150,7 @@ def summary(path: Path) -> str:
 
 def _first_time(path: Path, segments: dict[int, Mark]) -> int | None:
     """When the first line was taken that is there; None if none is."""
-    for first, stop in itertools.zip_longest(segments, [*segments][1:]):
+    for first, stop in with_stops(segments):
         with contextlib.suppress(LinesGone):  # retention is at work
             if segments[first].byte and len(segment := Segment(path, first, stop=stop)) > 1:
                 return segment[1].time

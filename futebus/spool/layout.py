@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import struct
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -148,6 +149,12 @@ def segment_firsts(directory: Path, dir_fd: int | None = None, most: int | None 
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(first for name in names if _SEGMENT.fullmatch(name) and (first := int(name[:20])) <= _LAST)
+
+
+def with_stops(firsts: Iterable[int]) -> Iterator[tuple[int, int | None]]:
+    """Where segments begin, each with where the next one does; the last one with None."""
+    before, behind = itertools.tee(firsts)
+    return itertools.zip_longest(before, itertools.islice(behind, 1, None))
 
 
 def names_in(dir_fd: int, most: int | None = None) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from .files import FULL, Directory
 from .layout import LinesDamaged, SpoolError, segment_firsts
 from .lock import SpoolLock
-from .segment import Segment, first_mark, last_mark
+from .segment import Segment, ended, last_mark
 
 UNSYNCED_SECONDS = 600
 """How recently a segment was written that `SpoolWriter.sync` sees to although another process wrote it. The kernel itself writes
@@ -95,7 +95,7 @@ def remove(
     gone = 0
     for first, following in reversed(list(itertools.pairwise(firsts))):
         last = last_mark(path, first, directory.descriptor, following)
-        is_old = age is not None and last is not None and max(last.time, _began(path, directory, following)) < oldest
+        is_old = age is not None and last is not None and ended(last, path, following, directory.descriptor) < oldest
         is_needed = until is not None and following > until
         if is_needed:
             pass
@@ -109,12 +109,6 @@ def remove(
     for first in itertools.takewhile(lambda first: first < gone, firsts):
         directory.remove_segment(first)
     return gone - firsts[0]
-
-
-def _began(path: Path, directory: Directory, first: int) -> int:
-    """When a segment was begun, and the one before ended; 0 if that cannot be told. Two marks tell it, and one may be damaged."""
-    mark = first_mark(path, first, directory.descriptor)
-    return mark.time if mark else 0
 
 
 def remove_unopened(path: Path, lock: SpoolLock, *, size: int | None, age: float | None, until: int | None = None) -> int:

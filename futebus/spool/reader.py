@@ -2,7 +2,6 @@
 
 import bisect
 import contextlib
-import itertools
 import math
 import os
 import time
@@ -24,10 +23,11 @@ from .layout import (
     read_bytes,
     read_identity,
     segment_firsts,
+    with_stops,
 )
 from .marks import Mark
 from .piece import OnDamage, Piece
-from .segment import Segment, first_mark, last_mark
+from .segment import Segment, ended, last_mark
 
 LIST_SECONDS = 1.0
 """How often it is looked for the newest segment where nothing says that there is one."""
@@ -154,12 +154,11 @@ class Spool:
         """The offset of the first line that was taken at `moment` (nanoseconds since the epoch) or later."""
         offset = self.begin
         end = self.end  # has the marks of the last segment read anew
-        firsts = segment_firsts(self.path)
-        for first, stop in itertools.zip_longest(firsts, firsts[1:]):
+        for first, stop in with_stops(segment_firsts(self.path)):
             try:
                 # Two short reads, where a segment has thousands of marks.
                 last = last_mark(self.path, first, stop=stop)
-                if last is None or max(last.time, self._ended(stop)) < moment:
+                if last is None or ended(last, self.path, stop) < moment:
                     offset = last.line if last else offset
                     continue
                 segment = self._segment(first, stop)
@@ -170,11 +169,6 @@ class Spool:
                 return segment[max(number - 1, 0)].line
             offset = segment[-1].line if len(segment) else offset
         return max(offset, end)
-
-    def _ended(self, stop: int | None) -> int:
-        """When the segment ended behind which another one begins; 0 if that is not known."""
-        mark = None if stop is None else first_mark(self.path, stop)
-        return mark.time if mark else 0
 
     def lost_before(self, offset: int) -> int:
         """How many lines are known to have been lost before the last line in front of that offset, since the spool began.
@@ -224,8 +218,8 @@ class Spool:
             segment, _, byte = self._locate(max(offset, firsts[0]))
         except LinesDamaged as damage:
             return self.size_from(damage.stop)
-        pairs = itertools.zip_longest(firsts, firsts[1:])
-        behind = (last_mark(self.path, first, stop=stop) for first, stop in pairs if first > segment.first)
+        pairs = with_stops(first for first in firsts if first > segment.first)
+        behind = (last_mark(self.path, first, stop=stop) for first, stop in pairs)
         return segment[-1].byte - byte + sum(mark.byte for mark in behind if mark)
 
     def _locate(self, offset: int) -> tuple[Segment, int, int]:
@@ -240,14 +234,12 @@ class Spool:
         place = bisect.bisect_right(firsts, offset) - 1
         try:
             segment = self._segment(firsts[place], *firsts[place + 1 : place + 2])
-            # A list of what is there may lack a segment that came while it was made. Then the one before only seems damaged.
-            is_listed = not segment.is_mended or segment_firsts(self.path) == firsts
         except LinesGone:
-            is_listed = segment_firsts(self.path) == firsts
-            if is_listed:
-                raise
-        if not is_listed:
-            self._firsts = segment_firsts(self.path)
+            if self._are_others(firsts):
+                return self._locate(offset)
+            raise
+        # A list of what is there may lack a segment that came while it was made. Then the one before only seems damaged.
+        if segment.is_mended and self._are_others(firsts):
             return self._locate(offset)
         if segment.stop is None and (not len(segment) or segment[-1].line <= offset):
             segment.refresh()
@@ -267,6 +259,11 @@ class Spool:
             if self._mend(segment):
                 return self._locate(offset)
             raise
+
+    def _are_others(self, firsts: list[int]) -> bool:
+        """Looks again which segments there are, and whether these have changed."""
+        self._firsts = segment_firsts(self.path)
+        return self._firsts != firsts
 
     def _check_begin(self, segment: Segment, number: int) -> None:
         """Sees that an append begins where a line does: one that does not may still have as many lines as it should."""

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from .layout import MARK, MARKS, LinesGone, SpoolError, is_whole, open_to_read, read_bytes
@@ -193,8 +193,21 @@ def first_mark(directory: Path, first: int, dir_fd: int | None = None) -> Mark |
     Returns:
         None if the segment is not there, or its index is damaged there.
     """
-    mark = _mark_at(directory, first, dir_fd, lambda size: 0)
+    mark = _mark_at(directory, first, dir_fd, is_last=False)
     return mark if mark and (mark.line, mark.byte) == (first, 0) else None
+
+
+def ended(last: Mark, directory: Path, stop: int | None, dir_fd: int | None = None) -> int:
+    """When a segment ended, nanoseconds since the epoch. Two marks tell it, and one may be damaged: then it is the later one.
+
+    Args:
+        last: its last mark.
+        directory: where the spool is.
+        stop: where the next segment begins, with a mark of the same time; None if there is none.
+        dir_fd: the directory, open.
+    """
+    mark = None if stop is None else first_mark(directory, stop, dir_fd)
+    return max(last.time, mark.time) if mark else last.time
 
 
 def last_mark(directory: Path, first: int, dir_fd: int | None = None, stop: int | None = None) -> Mark | None:
@@ -209,7 +222,7 @@ def last_mark(directory: Path, first: int, dir_fd: int | None = None, stop: int 
     Returns:
         None if the segment is not there, or has no mark.
     """
-    mark = _mark_at(directory, first, dir_fd, lambda size: size - MARK.size)
+    mark = _mark_at(directory, first, dir_fd, is_last=True)
     if mark and stop is None:
         return mark
     if mark and mark.line == stop:
@@ -232,14 +245,15 @@ def _status(lines: Path, dir_fd: int | None) -> os.stat_result | None:
     return None
 
 
-def _mark_at(directory: Path, first: int, dir_fd: int | None, where: Callable[[int], int]) -> Mark | None:
-    """The mark at a byte of an index, which may depend on how long that is. None if there is none."""
+def _mark_at(directory: Path, first: int, dir_fd: int | None, *, is_last: bool) -> Mark | None:
+    """The mark at the end of an index, or at its beginning. None if there is none."""
     try:
         descriptor = open_to_read(directory / f"{first:020d}.index", dir_fd)
     except FileNotFoundError:
         return None
     try:
-        data = os.pread(descriptor, MARK.size, max(where(os.fstat(descriptor).st_size), 0))
+        at = os.fstat(descriptor).st_size - MARK.size if is_last else 0
+        data = os.pread(descriptor, MARK.size, max(at, 0))
     finally:
         os.close(descriptor)
     mark = unpacked(MARK.unpack(data)) if len(data) == MARK.size else None

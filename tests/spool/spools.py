@@ -32,6 +32,11 @@ def killed(path: Path) -> Path:
     return copy
 
 
+def files(path: Path, suffix: str) -> list[Path]:
+    """Those of its segments, in order."""
+    return sorted(path.glob(f"0*{suffix}"))
+
+
 def last_file(path: Path, suffix: str) -> Path:
     return max(path.glob(f"*{suffix}"))
 

@@ -16,7 +16,7 @@ from futebus.spool.segment import Segment
 from ..helpers.mounts import run
 from ..helpers.recorders import RECORD
 from ..helpers.waiting import until
-from .spools import SMALL, lines_of, numbered, small
+from .spools import SMALL, files, lines_of, numbered, small
 
 EACH = 50
 """How many lines each append has."""
@@ -30,10 +30,6 @@ def path(tmp_path: Path) -> Path:
         for begin in range(0, 3000, EACH):
             writer.append(numbered(begin, begin + EACH))
     return path
-
-
-def files(path: Path, suffix: str) -> list[Path]:
-    return sorted(path.glob(f"0*{suffix}"))
 
 
 def hole(file: Path, start: int, size: int) -> None:

@@ -10,6 +10,8 @@ from futebus.spool import LinesDamaged, Spool, SpoolWriter
 from futebus.spool.layout import MARK, segment_firsts
 from futebus.spool.segment import BLOCK_BYTES, Segment
 
+from .spools import files
+
 EACH = 50
 """How many lines each append has."""
 
@@ -38,10 +40,6 @@ def path(tmp_path: Path) -> Path:
         for begin in range(0, 3000, EACH):
             writer.append(b"".join(LINES[begin : begin + EACH]))
     return path
-
-
-def files(path: Path, suffix: str) -> list[Path]:
-    return sorted(path.glob(f"0*{suffix}"))
 
 
 def changed(index: Path, change: Callable[[list[list[int]]], None]) -> None:
