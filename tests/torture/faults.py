@@ -225,9 +225,12 @@ class Load:
         self.ends: list[int] = []
         self.wrong: list[str] = []
         self.calls = 0
-        self._threads = [
-            threading.Thread(target=work) for work in (self._write, self._read, self._churn) for _ in range(threads // 3)
-        ]
+        works = []
+        for _ in range(threads // 3):
+            # Opened here, since the end may come before a thread has made its first call.
+            writer, reader = os.open(bus / "B_x", os.O_WRONLY), os.open(bus / "+B_x", os.O_RDONLY)
+            works += [self._writer(writer), self._reader(reader), self._churn]
+        self._threads = [threading.Thread(target=work) for work in works]
         for thread in self._threads:
             thread.start()
 
@@ -243,14 +246,13 @@ class Load:
                 self.wrong.append(os.strerror(error))
                 return
 
-    def _write(self) -> None:
-        descriptor = calls.open_(str(self.bus / "B_x"), os.O_WRONLY)
-        self._until_it_fails(lambda: max(-calls.write(descriptor, b"message\n" * 50), 0))
-        os.close(descriptor)
+    def _writer(self, descriptor: int) -> Callable[[], None]:
+        def write() -> int:
+            return max(-calls.write(descriptor, b"message\n" * 50), 0)
 
-    def _read(self) -> None:
-        descriptor = calls.open_(str(self.bus / "+B_x"), os.O_RDONLY)
+        return lambda: self._ends(descriptor, write)
 
+    def _reader(self, descriptor: int) -> Callable[[], None]:
         def read() -> int:
             data = calls.read(descriptor, 65_536)
             if isinstance(data, int):
@@ -259,7 +261,10 @@ class Load:
                 self.wrong.append(f"{data[:100]!r}")
             return 0 if data else errno.ESHUTDOWN
 
-        self._until_it_fails(read)
+        return lambda: self._ends(descriptor, read)
+
+    def _ends(self, descriptor: int, call: Callable[[], int]) -> None:
+        self._until_it_fails(call)
         os.close(descriptor)
 
     def _churn(self) -> None:
