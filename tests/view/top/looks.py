@@ -26,12 +26,15 @@ from futebus.view.top.sights import Sights
 from futebus.view.top.widgets import Lines, Table
 
 from ...helpers.mounts import Mount
-from ...helpers.waiting import DEADLINE, is_readable, until
+from ...helpers.waiting import DEADLINE, until
 
 COMMAND = [sys.executable, "-m", "futebus.commands.top"]
 
 QUICK = 0.1
 """From look to look, in seconds."""
+
+END = b"\0the end\0"
+"""What no program writes on a terminal."""
 
 
 def played(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -205,7 +208,16 @@ class Terminal:
             until(lambda: words in self.text or self.process.poll() is not None, f"it shows {words!r}")
         except AssertionError as error:
             raise AssertionError(f"{error}, and not {self.text[-2000:]!r}") from None
+        if words not in self.text:
+            self._read_to_its_end()
         assert words in self.text, (self.process.poll(), self.text[-2000:], self.errors())
+
+    def _read_to_its_end(self) -> None:
+        """All that was written on the terminal is shown: the kernel hands it on in its own time, but in order."""
+        os.write(self.slave, END)
+        until(lambda: END in self.shown, "all is read")
+        with self._lock:
+            self.shown = self.shown.replace(END, b"")
 
     def errors(self) -> bytes:
         assert self.process.stderr
@@ -215,9 +227,9 @@ class Terminal:
         """It ends as it should, and leaves the terminal as it was."""
         assert self.process.wait(DEADLINE) == 0
         assert self.errors() == b""
-        until(lambda: not is_readable(self.master), "all is read")
+        self._read_to_its_end()
         assert termios.tcgetattr(self.slave) == self.before
-        until(lambda: self.shown.rfind(b"\x1b[?1049l") > self.shown.rfind(b"\x1b[?1049h"), "the screen is back")
+        assert self.shown.rfind(b"\x1b[?1049l") > self.shown.rfind(b"\x1b[?1049h"), "the screen is back"
         assert self.shown.rfind(b"\x1b[?25h") > self.shown.rfind(b"\x1b[?25l"), "the cursor is there"
         for mode in (b"1000", b"1003", b"1006", b"2004", b"1004"):
             assert self.shown.rfind(b"\x1b[?%sl" % mode) > self.shown.rfind(b"\x1b[?%sh" % mode), mode
