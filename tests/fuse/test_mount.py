@@ -10,7 +10,7 @@ import pytest
 from futebus.host.mounted import mounts
 
 from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, bash, device_of, have_unmounted, mounted_by_fstab, run
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stopped
 from ..helpers.waiting import DEADLINE, until
 
 
@@ -288,13 +288,10 @@ def test_a_daemon_that_is_killed_frees_everybody_and_the_next_takes_over(mountin
 
 
 def test_a_daemon_that_hangs_is_not_waited_for_for_ever(bus: Mount) -> None:
-    bus.daemon.send_signal(signal.SIGSTOP)
-    try:
+    with stopped(bus.daemon):
         done = run(*FUTEBUS, bus.path, timeout=DEADLINE)
         assert done.returncode == 1
         assert "does not answer" in done.stderr
-    finally:
-        bus.daemon.send_signal(signal.SIGCONT)
 
 
 def test_of_two_at_the_same_time_one_mounts(directory: Path, start: Start) -> None:

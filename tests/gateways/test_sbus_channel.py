@@ -155,10 +155,10 @@ def test_with_wait_it_outlives_its_bus(serving: Serving, mounting: Mounting, rem
     client.msg(b"k", b"before there is a bus")
     assert client.recv() == b"MSG k\0before there is a bus"
     sbus.says("waiting")
-    first = bus = mounting()
+    bus = mounting()
     until((bus / "B_x").exists, "it is there")
     # Else it might come before or behind what is said below.
-    until(lambda: any(each["sent"] for each in first.clients("B_x")), "what has waited is said")
+    until(lambda: any(each["sent"] for each in bus.clients("B_x")), "what has waited is said")
     for times in range(1, 4):
         until(lambda times=times: sbus.words.count("is there") == times, "it has found the bus")  # type: ignore[misc]
         with futebus.client.subscribe(bus / "B_x", bytes) as reader:

@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-import signal
 import socket
 import struct
 from pathlib import Path
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stopped
 from ..helpers.waiting import until
 from .tmbs import Gateway, Peer
 
@@ -150,9 +149,8 @@ def test_what_the_bus_drops_is_told_to_all_who_have_subscribed(mounting: Mountin
     bus = mounting("max_queue=8")
     gateway = Gateway(start, bus / "B_x")
     with gateway.peer(b"s 1 r .\n") as all_of_it, gateway.peer(b"s 1 is b\n") as some, Peer(gateway.port) as none:
-        gateway.process.send_signal(signal.SIGSTOP)
-        (bus / "B_x").write_bytes(b"".join(b":a %d\n" % number for number in range(100)))
-        gateway.process.send_signal(signal.SIGCONT)
+        with stopped(gateway.process):
+            (bus / "B_x").write_bytes(b"".join(b":a %d\n" % number for number in range(100)))
         told = b"lost at most 92 messages: more was said than the gateway could take\n"
         assert sorted(all_of_it.lines(9)) == sorted([told, *(b":a %d\n" % number for number in range(92, 100))])
         assert some.line() == told

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ from nats.aio.msg import Msg
 
 from .mounts import run
 from .ports import free_port
-from .programs import Start
+from .programs import Start, stopped
 from .waiting import DEADLINE, until
 
 SERVER = shutil.which("nats-server", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin") or "nats-server"
@@ -141,14 +140,9 @@ class Server:
         kept.rename(store)
         self.begin()
 
-    @contextlib.contextmanager
-    def hanging(self) -> Iterator[None]:
+    def hanging(self) -> contextlib.AbstractContextManager[None]:
         """It hangs meanwhile."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
+        return stopped(self.process)
 
 
 Serving = Callable[..., Server]

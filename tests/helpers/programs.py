@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from .processes import kill_all, members
+from .processes import kill_all, members, stat_of
+from .waiting import until
 from .watching import WATCH
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -40,6 +41,17 @@ def starting() -> Iterator[Start]:
         for process in running:
             process.communicate()
             WATCH.sessions.discard(process.pid)
+
+
+@contextlib.contextmanager
+def stopped(process: "subprocess.Popen[Any]") -> Iterator[None]:
+    """A program does nothing meanwhile."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        until(lambda: (stat := stat_of(str(process.pid))) is None or stat.state in "TZ", "it is stopped")
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Links that really run."""
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -33,15 +32,6 @@ class Link:
         """Waits until it says something."""
         until(lambda: words in self.words or self.process.poll() is not None, f"it says {words!r}, and not {self.words!r}")
         assert words in self.words, self.words
-
-    @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
-        """It does nothing meanwhile."""
-        self.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ends it, and sees that it ends as it should."""

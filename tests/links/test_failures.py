@@ -15,7 +15,7 @@ import pytest
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting, bash, hanging
 from ..helpers.nats import Listening, Server, Serving
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stopped
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE, until
 from .links import Link, Linking, linked
@@ -73,7 +73,7 @@ def test_what_waits_for_a_server_is_bounded_and_the_rest_is_counted(
 
     until(is_counted, "lines are dropped, and that is said")
     assert peak(link) < 100 << 20
-    with link.stopped():  # or it might be there before who listens
+    with stopped(link.process):  # or it might be there before who listens
         nats.begin()
         outsider = listening(nats.url, "x")
     link.wait_for("is there again")

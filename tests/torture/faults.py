@@ -225,12 +225,15 @@ class Load:
         self.ends: list[int] = []
         self.wrong: list[str] = []
         self.calls = 0
-        works = []
+        self._threads = []
         for _ in range(threads // 3):
             # Opened here, since the end may come before a thread has made its first call.
             writer, reader = os.open(bus / "B_x", os.O_WRONLY), os.open(bus / "+B_x", os.O_RDONLY)
-            works += [self._writer(writer), self._reader(reader), self._churn]
-        self._threads = [threading.Thread(target=work) for work in works]
+            self._threads += [
+                threading.Thread(target=self._write, args=[writer]),
+                threading.Thread(target=self._read, args=[reader]),
+                threading.Thread(target=self._churn),
+            ]
         for thread in self._threads:
             thread.start()
 
@@ -246,13 +249,11 @@ class Load:
                 self.wrong.append(os.strerror(error))
                 return
 
-    def _writer(self, descriptor: int) -> Callable[[], None]:
-        def write() -> int:
-            return max(-calls.write(descriptor, b"message\n" * 50), 0)
+    def _write(self, descriptor: int) -> None:
+        self._until_it_fails(lambda: max(-calls.write(descriptor, b"message\n" * 50), 0))
+        os.close(descriptor)
 
-        return lambda: self._ends(descriptor, write)
-
-    def _reader(self, descriptor: int) -> Callable[[], None]:
+    def _read(self, descriptor: int) -> None:
         def read() -> int:
             data = calls.read(descriptor, 65_536)
             if isinstance(data, int):
@@ -261,10 +262,7 @@ class Load:
                 self.wrong.append(f"{data[:100]!r}")
             return 0 if data else errno.ESHUTDOWN
 
-        return lambda: self._ends(descriptor, read)
-
-    def _ends(self, descriptor: int, call: Callable[[], int]) -> None:
-        self._until_it_fails(call)
+        self._until_it_fails(read)
         os.close(descriptor)
 
     def _churn(self) -> None:
