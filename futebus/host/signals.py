@@ -1,20 +1,29 @@
 """The signals that end a command in an orderly way, and how the main thread waits for them.
 
 The one rule: no signal is overslept. Python runs what a signal is to do in the main thread, when that has something to do anyway;
-but the kernel may interrupt any other thread instead. Who waits with a lock, as `queue.get` does, may then wait for ever.
+but the kernel may interrupt any other thread instead. Who waits with a lock, as `queue.get` does, may then wait for ever; and who
+waits with sigwaitinfo(2) never gets what was delivered to another thread, be it one that was joined and has not left the process
+yet. So a process that ever waits like that has its signals blocked for life, in all threads, and takes them from a `SignalFile`.
 """
 
 import contextlib
+import ctypes
 import os
 import queue
 import select
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+_SIGSET_BYTES = 128
+_SIGINFO_BYTES = 128
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Endings:
@@ -58,6 +67,41 @@ def ending_signals() -> set[signal.Signals]:
     """
     interrupts = (signal.SIGHUP, signal.SIGINT)
     return {signal.SIGTERM, *(number for number in interrupts if signal.getsignal(number) != signal.SIG_IGN)}
+
+
+class SignalFile:
+    """Signals as what is read from a file, signalfd(2), which can be waited for together with others.
+
+    Args:
+        numbers: which ones. They are blocked in every thread of the process.
+
+    Raises:
+        OSError: the system has no room for it.
+    """
+
+    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+        those = ctypes.create_string_buffer(_SIGSET_BYTES)
+        _libc.sigemptyset(those)
+        for number in numbers:
+            _libc.sigaddset(those, number)
+        self._descriptor: int = _libc.signalfd(-1, those, os.O_CLOEXEC | os.O_NONBLOCK)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def fileno(self) -> int:
+        """The descriptor. It can be read when one has come."""
+        return self._descriptor
+
+    def take(self) -> int | None:
+        """The next one that has come, which it does no more then; None if there is none."""
+        try:
+            return int.from_bytes(os.read(self._descriptor, _SIGINFO_BYTES)[:4], sys.byteorder)
+        except BlockingIOError:
+            return None
+
+    def close(self) -> None:
+        """What comes now stays with the process, until somebody else waits for it."""
+        os.close(self._descriptor)
 
 
 def end_by(number: signal.Signals) -> None:

@@ -314,8 +314,8 @@ class Holder:
         """Is the drain, in its process. Returns only when the holder has died."""
         outcome = FAILED
         try:
-            draining = Worker(self._recording, held, self._lock, control, self._say)
-            outcome = draining.run(self._signals)
+            draining = Worker(self._recording, held, self._lock, control, self._signals, self._say)
+            outcome = draining.run()
             if outcome == ORPHANED:
                 self._ending = draining.signal
                 return

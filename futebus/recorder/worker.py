@@ -5,13 +5,14 @@ The one rule: it may be killed at any moment, and the next one goes on where it 
 
 import contextlib
 import os
+import select
 import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 
 from ..client.channel import RETRY_SECONDS
+from ..host.signals import SignalFile
 from ..spool import SpoolError, SpoolLock, SpoolWriter
 from ..spool.files import FULL
 from .channel import Say
@@ -95,13 +96,19 @@ class Worker:
         held: the channel.
         lock: the right to write the spool.
         control: a pipe from the holder: `FINISH` comes through it, and its end is the holder's.
+        signals: those that end a recorder. The caller has them blocked, and they stay so.
         say: is told, in one sentence, what somebody should know.
+
+    Raises:
+        OSError: the system has no room for it.
     """
 
-    def __init__(self, recording: Recording, held: Held, lock: SpoolLock, control: int, say: Say) -> None:
+    def __init__(
+        self, recording: Recording, held: Held, lock: SpoolLock, control: int, signals: set[signal.Signals], say: Say
+    ) -> None:
         self.signal: int | None = None
         """A signal to end that has come meanwhile. It is the holder who acts on it, if there is one."""
-        self._signalled = 0.0
+        self._signals = SignalFile(signals)
         self._recording, self._held, self._lock, self._control, self._say = recording, held, lock, control, say
         self._word: bytes | None = None
         self._told = threading.Event()
@@ -109,18 +116,12 @@ class Worker:
         self._gives_up = 0.0
         """Until when it is tried to open the spool, once it is to end."""
 
-    def run(self, signals: set[signal.Signals]) -> int:
+    def run(self) -> int:
         """Drains. Returns how it ended, as above.
-
-        Args:
-            signals: those that end a recorder. They are blocked when this is called, and when it returns.
 
         Raises:
             SpoolError, OSError: the spool cannot be written, for another reason than a full disk.
         """
-        for number in signals:
-            signal.signal(number, self._note)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*signals, signal.SIGCHLD})
         listener = threading.Thread(target=self._listen, daemon=True)
         listener.start()
         try:
@@ -136,16 +137,24 @@ class Worker:
             if self._drain is not None:
                 self._drain.close()
             outcome = ORPHANED
-            if time.monotonic() - self._signalled > END_SECONDS:
-                self.signal = None  # it was for this process alone: the holder has not ended by it
-        signal.pthread_sigmask(signal.SIG_BLOCK, {*signals, signal.SIGCHLD})
         return outcome
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.signal, self._signalled = number, time.monotonic()
-
     def _listen(self) -> None:
-        self._word = os.read(self._control, 1)
+        poller = select.poll()  # select(2) knows no descriptor above 1023
+        poller.register(self._signals, select.POLLIN)
+        poller.register(self._control, select.POLLIN)
+        signalled = 0.0
+        while True:
+            ready = {descriptor for descriptor, _ in poller.poll()}
+            while number := self._signals.take():
+                self.signal, signalled = number, time.monotonic()
+            if self._control in ready:
+                break
+        word = os.read(self._control, 1)
+        if time.monotonic() - signalled > END_SECONDS:
+            self.signal = None  # it was for this process alone: the holder has not ended by it
+        self._signals.close()  # what comes from now on waits for who holds the channel next
+        self._word = word
         self._told.set()
         if self._drain is not None:
             self._drain.stop()

@@ -130,6 +130,44 @@ def test_both_get_the_signal_and_the_holder_is_dead(bus: Mount, recording: Recor
     assert not (bus / "U_x").exists()
 
 
+LEAVING = [sys.executable, "-m", "tests.recorder.leaving"]
+
+
+def test_who_has_taken_over_gets_each_signal_though_its_threads_are_still_leaving(bus: Mount, recording: Recording) -> None:
+    recorder = recording(bus / "U_x", command=LEAVING)
+    (bus / "U_x").write_bytes(b"one\n")
+    until(lambda: Spool(recorder.spool).end == 1, "all its threads are there")
+    drain = recorder.drain()
+    kill(recorder.holder)
+    until(lambda: not is_alive(drain), "it has ended")
+    assert recorder.words.endswith(f"{drain} holds it now\n")
+    assert "told to end" in recorder.words
+    assert lines_of(recorder.spool) == b"one\n"
+    assert not (bus / "U_x").exists()
+
+
+def test_who_takes_over_while_the_disk_is_slow_gets_each_signal(bus: Mount, recording: Recording, place: Path) -> None:
+    """It is not taken for one that came long before the holder died."""
+    slow = place / "slow"
+    code = "import pathlib, sys, time; from futebus.commands import record; from futebus.recorder import worker\n"
+    code += "def stop(upkeep, stopped=worker.Upkeep.stop):\n"
+    code += " while pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n"
+    code += " stopped(upkeep)\n"
+    code += "worker.Upkeep.stop = stop; sys.exit(record.main(sys.argv[2:]))"
+    recorder = recording(bus / "U_x", command=[sys.executable, "-c", code, str(slow)])
+    (bus / "U_x").write_bytes(b"one\n")
+    until(lambda: Spool(recorder.spool).end == 1, "it is taken")
+    drain = recorder.drain()
+    slow.touch()
+    kill(recorder.holder)
+    os.kill(drain, signal.SIGTERM)
+    begin = time.monotonic()
+    until(lambda: time.monotonic() > begin + 2 * END_SECONDS, "it would be long ago")
+    slow.unlink()
+    until(lambda: not is_alive(drain), "it has ended")
+    assert not (bus / "U_x").exists()
+
+
 # ---------------------------------------------------------------------------------------------- how it ends
 
 
