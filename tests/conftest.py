@@ -1,6 +1,9 @@
 """Fixtures: mounted buses, and programs that do not outlive their test."""
 
+import contextlib
 import os
+import secrets
+import shutil
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
@@ -86,11 +89,19 @@ def nobody_is_stuck(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """An empty directory that every user can enter, which pytest's tmp_path is not."""
-    with tempfile.TemporaryDirectory(prefix="futebus-") as name:
-        directory = Path(name).resolve()
-        directory.chmod(0o755)
-        yield directory
+    """An empty directory that every user can enter, which pytest's tmp_path is not.
+
+    It has a number: letters by chance were once a word that a bus must not say, and its path is in what it does say.
+    """
+    base = Path(tempfile.gettempdir()).resolve()
+    while True:
+        directory = base / f"futebus-{secrets.randbelow(10**12):012}"
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(0o755)
+            break
+    directory.chmod(0o755)  # whatever the umask is
+    yield directory
+    shutil.rmtree(directory)
 
 
 @pytest.fixture

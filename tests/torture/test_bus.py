@@ -44,7 +44,7 @@ def test_a_bus_that_cheats_is_found_out(place: Path, how: str) -> None:
         "loses": "has lost",
         "doubles": "2 times",
         "alters": "nobody has written",
-        "misleads": "from its like",
+        "misleads": "from its like|messages for or from|2 times",  # to a fellow; to another address; to one who gets all anyway
         "overtakes": "out of order",
         "sleeps": "waits in read|hangs in",
     }
