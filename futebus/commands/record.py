@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import errno
+import functools
 import importlib.util
 import os
 import signal
@@ -310,6 +311,7 @@ def _record(given: dict[str, Any]) -> int:
         if "quiet" not in given:
             _say(words)
 
+    _sayer()  # there may be no descriptor to load it with when something is wrong
     try:
         Holder(recording, say, _say, ServiceManager()).run()
     except RecordError:
@@ -318,8 +320,14 @@ def _record(given: dict[str, Any]) -> int:
 
 
 def _say(words: str) -> None:
-    with contextlib.suppress(OSError):  # that nobody listens any more is no reason to stop
-        print(f"futebus-record: {printable(words)}", file=sys.stderr, flush=True)
+    _sayer().say(COMMAND, printable(words), sys.stderr.encoding)
+
+
+@functools.cache
+def _sayer() -> Any:
+    from futebus.recorder.saying import Sayer
+
+    return Sayer(2)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,11 @@ def are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
+def were(number: int) -> str:
+    """The same of what has been: `was`, `were`."""
+    return "was" if number == 1 else "were"
+
+
 def duration(nanoseconds: int) -> str:
     """A time span: `0.3s`, `12s`, `3m12s`, `5h02m`, `3d04h`."""
     seconds = max(nanoseconds, 0) / 1e9

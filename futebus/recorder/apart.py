@@ -5,6 +5,8 @@ speaks nor imports anything. For while it waits, or is held up by the bus for go
 or a drain again, and the new one gets every lock as it is and has nobody who gives back the thread's.
 """
 
+import contextlib
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -32,7 +34,7 @@ def apart(
         seconds: how long it is waited for; None: until `wait` gives it up.
 
     Returns:
-        What it has returned; None if it was given up.
+        What it has returned; None if it was given up. As long as the system has no room for a thread, that is tried again.
     """
     outcome: list[T] = []
     errors: list[BaseException] = []
@@ -44,19 +46,38 @@ def apart(
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=do_it, name="bus", daemon=True)
-    thread.start()
+    thread: threading.Thread | None = None
     end = None if seconds is None else time.monotonic() + seconds
     pause, longest = PAUSES
     goes_on = True
-    while thread.is_alive() and goes_on and (end is None or time.monotonic() < end):
-        if wait is None:
-            thread.join(pause)
-        else:
+    while goes_on and (end is None or time.monotonic() < end):
+        if thread is None:
+            with contextlib.suppress(OSError):
+                thread = begin(threading.Thread(target=do_it, name="bus", daemon=True))
+        elif not thread.is_alive():
+            break
+        if wait is not None:
             goes_on = wait(pause)
+        elif thread is None:
+            time.sleep(pause)
+        else:
+            thread.join(pause)
         pause = min(pause * 1.5, longest)
         meanwhile()
     given_up.set()
     if errors:
         raise errors[0]
     return outcome[0] if outcome else None
+
+
+def begin(thread: threading.Thread) -> threading.Thread:
+    """Starts a thread, which is returned.
+
+    Raises:
+        OSError: `EAGAIN`, the system has no room for it.
+    """
+    try:
+        thread.start()
+    except RuntimeError:
+        raise OSError(errno.EAGAIN, "no thread can be started") from None
+    return thread

@@ -1,6 +1,15 @@
-"""Processes that a recorder starts again when they die: after how long, and what is said of how they ended."""
+"""Processes that a recorder starts again when they die: what they are told and tell, after how long, and what is said of it.
+
+The one rule: what the holder needs for that is loaded from the beginning. It may have no descriptor left to load it with.
+"""
 
 import signal
+
+FINISH = b"F"
+"""Tells one to take, or to publish, what there is, and to end."""
+
+DONE, FAILED, REFUSED = 0, 1, 4
+"""How a publisher ends: as it was told; by an error that may pass; by one that will not, before the stream was reached."""
 
 PAUSE_SECONDS = (0.05, 5.0)
 """How long it is waited, at first and at most, before the next one is started: it is doubled each time."""

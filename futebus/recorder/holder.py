@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from typing import NoReturn
 
 from ..client.channel import RETRY_SECONDS
 from ..client.inquire import Inquiry
@@ -23,14 +24,11 @@ from ..host.signals import ending_signals
 from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
-from .children import PAUSE_SECONDS, how, pause_after
+from .children import FINISH, PAUSE_SECONDS, how, pause_after
 from .ending import UNTAKEN, asked, end, in_words, left_of
 from .publishing import Publishing
 from .recording import Held, Recording, adopted
-from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, FINISH, ORPHANED, Worker, note_lost, open_spool
-
-INSISTING_SECONDS = 0.5
-"""How long after the first signal to end the next one means it: timeout(1) sends each twice, to the process and to its group."""
+from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, INSISTING_SECONDS, ORPHANED, Worker, note_lost, open_spool
 
 LIVES_SECONDS = 1.0
 """A drain that dies is started again at once if it has lived for so long, or has taken lines; otherwise, the second time, after a
@@ -63,6 +61,7 @@ class Holder:
         self._asked = -math.inf
         """When that came."""
         self._deadline: float | None = None
+        """Until when the drain is waited for, once it is to end."""
         self._is_late = False
         """Whether the drain had to be killed at the deadline, or none could be started."""
         self._before: Inquiry | None = None
@@ -95,7 +94,7 @@ class Holder:
                     raise RecordError
             self._record()
             has_lost = self._tell_left()
-            self._publishing.finish(self._signals)
+            self._publishing.finish(self._signals, self._is_insistent)
             if has_lost:
                 raise RecordError
         finally:
@@ -142,6 +141,9 @@ class Holder:
         asked: float | None = None
         """Since when the bus is asked for the channel, and has not answered. Nobody waits for that but a thread."""
 
+        began = time.monotonic()
+        """Since when no thread can be started; infinite when one has been."""
+
         def enter(wait: Callable[[float], bool]) -> int | None:
             def pause(seconds: float) -> bool:
                 nonlocal asked
@@ -150,15 +152,18 @@ class Holder:
                 asked = time.monotonic()
                 return goes_on
 
-            nonlocal asked
-            asked = time.monotonic()
+            nonlocal asked, began
+            asked, began = time.monotonic(), math.inf
             return join(recording.channel, recording.is_master, recording.mode, say=words.put, wait=pause, left=left)
 
         said = None
 
         def meanwhile() -> None:
-            nonlocal said
+            nonlocal said, began
             pass_on()
+            if time.monotonic() - began > ANSWER_SECONDS:
+                began = math.inf
+                say(f"{recording.channel}: no thread can be started; trying again")
             if asked is not None and asked != said and time.monotonic() - asked > ANSWER_SECONDS:
                 said = asked
                 say(f"the bus on {recording.channel.parent} does not answer; waiting")
@@ -209,18 +214,15 @@ class Holder:
         before, now = self._before, apart(lambda wait: asked(descriptor), seconds=END_SECONDS / 2)
         left = left_of(before, now) if before and now else 0
         is_unknown = self._is_late and not (before and now)
-        words = f"{channel}: {UNTAKEN}"
-        if self._is_kept:
-            if left or self._is_late:
-                self._say(f"{words}; it waits for the next start")
-            return False
-        if left:
+        if left and not self._is_kept:
             self._complain(f"{channel}: {in_words(left)}")
             note_lost(self._recording, self._lock, left)
-        elif is_unknown:
-            self._complain(f"{words}; how much of it is lost, the bus does not say")
-        elif self._is_late:
-            self._say(words)
+        elif is_unknown and not self._is_kept:
+            self._complain_of_unknown()
+        elif left or self._is_late:
+            self._say(f"{channel}: {UNTAKEN}{'; it waits for the next start' if self._is_kept else ''}")
+        if self._is_kept:
+            return False
         if self._recording.is_master:
             if before and now and now.queued > left:
                 self._say(
@@ -228,6 +230,9 @@ class Holder:
                 )
             self._close()
         return left > 0 or is_unknown
+
+    def _complain_of_unknown(self) -> None:
+        self._complain(f"{self._recording.channel}: {UNTAKEN}; how much of it is lost, the bus does not say")
 
     @property
     def _is_kept(self) -> bool:
@@ -262,6 +267,8 @@ class Holder:
             os.close(control)
             if outcome == FATAL:
                 raise RecordError
+            if self._is_over and outcome != DONE:
+                self._is_late = True  # the next one would not be in time
             if outcome == ENDED or (self._ending is not None and (outcome == DONE or self._is_late)):
                 return outcome
             self._say(f"the drain (process {child}) {how(outcome)}, which loses nothing; the next one goes on")
@@ -296,10 +303,8 @@ class Holder:
             if self._ending is None:
                 self._wait(pause)
             else:
-                if self._deadline is None:
-                    self._deadline = time.monotonic() + END_SECONDS
-                    self._begin_to_end()
-                if self._signal(self._signals, pause) or time.monotonic() > self._deadline:
+                self._begin_to_end()
+                if self._is_insistent(self._signal(self._signals, pause)) or self._is_over:
                     self._is_late = True
                     return None
             pause = min(pause * 1.5, longest)
@@ -314,10 +319,12 @@ class Holder:
         """Is the drain, in its process. Returns only when the holder has died."""
         outcome = FAILED
         try:
-            draining = Worker(self._recording, held, self._lock, control, self._signals, self._say)
+            draining = Worker(self._recording, held, self._lock, control, self._signals, self._say, self._give_up)
             outcome = draining.run()
             if outcome == ORPHANED:
-                self._ending = draining.signal
+                self._deadline, self._is_late = None, False
+                if draining.signal is not None:
+                    self._end_by(draining.signal, draining.signalled)
                 return
         except SpoolError as error:
             self._complain(str(error))
@@ -337,7 +344,7 @@ class Holder:
         """Waits for the drain's end. Returns its exit status, or the signal that killed it, negative."""
         if self._ending is not None:
             self._begin_to_end()
-            self._tell_to_finish(control)
+            _tell_to_finish(control)
         while True:
             left = None if self._deadline is None else self._deadline - time.monotonic()
             soonest = min((each for each in (left, self._publishing.look()) if each is not None), default=None)
@@ -348,29 +355,46 @@ class Holder:
                 pid, status = os.waitpid(child, os.WNOHANG)
                 if pid:
                     return os.waitstatus_to_exitcode(status)
-            elif self._ending is None:
-                self._ending, self._asked = number, time.monotonic()
-                self._deadline = self._asked + END_SECONDS
+            elif self._ending is None and number is not None:
+                self._end_by(number)
                 self._begin_to_end()
-                self._tell_to_finish(control)
-            elif number is None or time.monotonic() - self._asked > INSISTING_SECONDS:
+                _tell_to_finish(control)
+            elif number is None or self._is_insistent(number):
                 # It is late, or somebody is impatient.
                 self._is_late = True
                 os.kill(child, signal.SIGKILL)
                 return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    def _tell_to_finish(self, control: int) -> None:
-        if self._deadline is None:
-            self._deadline = time.monotonic() + END_SECONDS
-        with contextlib.suppress(BrokenPipeError):  # then it is dead, and SIGCHLD is here or near
-            os.write(control, FINISH)
+    def _give_up(self, number: int | None) -> NoReturn:
+        """Is called in the drain if that hangs, has no holder and is to end. It may hang in a call to the bus or to the disk."""
+        self._ending = self._ending or number
+        if self._is_kept:
+            self._say(f"{self._recording.channel}: {UNTAKEN}; it waits for the next start")
+        else:
+            self._complain_of_unknown()
+        os._exit(FAILED)
+
+    def _end_by(self, number: int, when: float | None = None) -> None:
+        """Notes the signal that ends it, if it is the first."""
+        if self._ending is None:
+            self._ending, self._asked = number, time.monotonic() if when is None else when
+
+    def _is_insistent(self, number: int | None) -> bool:
+        """Whether one more signal has come, and not as the twin of the first."""
+        return number is not None and time.monotonic() - self._asked > INSISTING_SECONDS
+
+    @property
+    def _is_over(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
 
     def _begin_to_end(self) -> None:
-        """Ends the channel of a master, and looks how much waits there.
+        """Ends the channel of a master, and looks how much waits there, unless that is known. It has so long to end from now on.
 
         Under a service manager, SIGTERM is no end: what starts the service again finds the channel as it is.
         """
-        if self._held is None:
+        if self._deadline is None:
+            self._deadline = time.monotonic() + END_SECONDS
+        if self._held is None or self._before is not None or self._is_over:
             return
         held = self._held
         is_ended = self._recording.is_master and not self._is_kept
@@ -380,8 +404,7 @@ class Holder:
                 end(held.descriptor)
             return asked(held.descriptor)
 
-        found = apart(take, seconds=END_SECONDS / 2)
-        self._before = self._before or found
+        self._before = apart(take, seconds=END_SECONDS / 2)
         if is_ended:
             self._manager.drop(held.name)
 
@@ -390,7 +413,9 @@ class Holder:
     def _wait(self, seconds: float) -> bool:
         """Waits for so long, or for a signal to end. Returns whether to go on."""
         self._publishing.look()
-        self._ending = self._signal(self._signals, seconds)
+        number = self._signal(self._signals, seconds)
+        if number is not None:
+            self._end_by(number)
         return self._ending is None
 
     def _signal(self, numbers: set[signal.Signals], seconds: float | None) -> int | None:
@@ -398,3 +423,8 @@ class Holder:
             return signal.sigwaitinfo(numbers).si_signo
         found = signal.sigtimedwait(numbers, max(seconds, 0))
         return None if found is None else found.si_signo
+
+
+def _tell_to_finish(control: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # then it is dead, and SIGCHLD is here or near
+        os.write(control, FINISH)

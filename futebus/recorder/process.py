@@ -14,17 +14,12 @@ from ..core.text import are, counted
 from ..nats.errors import NatsError
 from ..spool import SpoolError
 from .channel import Say
+from .children import DONE, FAILED, FINISH, REFUSED
 from .publisher import Publisher
 from .target import NoteKeeper, Target
 
 FINISH_SECONDS = 1.5
 """How long, at the end, what is in the spool is published."""
-
-DONE, FAILED, REFUSED = 0, 1, 4
-"""How it ends: as it was told; by an error that may pass; by one that will not, before the stream was reached."""
-
-FINISH = b"F"
-"""Tells it to publish what there is, and to end."""
 
 ASKS, JOINED, AWAY = b"?", b"J", b"A"
 """What it tells: that it asks the stream; that this was reached; that it is away, and waited for."""
@@ -48,7 +43,7 @@ def publish(path: Path, target: Target, control: int, told: int, say: Say, compl
         complain: the same, of errors.
 
     Returns:
-        How it has ended, as above.
+        How it has ended, as children.py has it.
     """
     logging.getLogger("nats").setLevel(logging.CRITICAL)  # what it says of errors, it tells us too
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)

@@ -11,9 +11,10 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
 from .channel import Say
-from .children import how, pause_after
+from .children import FAILED, FINISH, REFUSED, how, pause_after
 from .recording import Recording
 
 START_SECONDS = 3.0
@@ -77,8 +78,6 @@ class Publishing:
                 return True
         finally:
             os.close(told)  # from now on it does not end because it is refused
-        from .process import REFUSED
-
         outcome = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         self._forget()
         self._is_over = outcome == REFUSED
@@ -105,8 +104,6 @@ class Publishing:
         now = time.monotonic()
         self._brief_lives = self._brief_lives + 1 if now - self._started < LIVES_SECONDS else 0
         self._due = now + pause_after(self._brief_lives)
-        from .process import REFUSED
-
         if outcome != REFUSED:  # who was refused has said so
             self._say(f"the publisher {how(outcome)}, which loses nothing; the next one goes on")
 
@@ -148,8 +145,6 @@ class Publishing:
 
     def _be(self, listens: int, tells: int) -> None:
         """Is the publisher, in its process. Ends it."""
-        from .process import FAILED, publish
-
         outcome = FAILED
         try:
             # The channel, above all: who has it open keeps it alive. And the spool's lock.
@@ -157,9 +152,13 @@ class Publishing:
                 if int(name) > 2 and int(name) not in (listens, tells):
                     with contextlib.suppress(OSError):
                         os.close(int(name))
+            from .process import publish
+
             recording = self._recording
             assert recording.to
             outcome = publish(recording.spool, recording.to, listens, tells, self._say, self._complain)
+        except OSError as error:
+            self._complain(f"the publisher: {error.strerror or error}")
         except BaseException:
             for line in traceback.format_exc().splitlines():
                 self._complain(line)
@@ -179,18 +178,17 @@ class Publishing:
         self._forget()
         self._due = self._brief_lives = 0
 
-    def finish(self, signals: set[signal.Signals]) -> None:
+    def finish(self, signals: set[signal.Signals], is_insistent: Callable[[int], bool]) -> None:
         """Has it publish what there is, and end, for a moment.
 
         Args:
-            signals: those that end a recorder, which are blocked: one more ends it at once.
+            signals: those that end a recorder, which are blocked.
+            is_insistent: whether one of them ends it at once.
         """
         if self._is_over:
             return
         if self.look() is not None and not self._start_again():  # one that is due later says what is left
             return
-        from .process import FINISH
-
         self._is_over = True
         with contextlib.suppress(BrokenPipeError):
             os.write(self._control, FINISH)
@@ -200,7 +198,7 @@ class Publishing:
                 self._forget()
                 return
             found = signal.sigtimedwait({*signals, signal.SIGCHLD}, left)
-            if found and found.si_signo != signal.SIGCHLD:
+            if found and found.si_signo != signal.SIGCHLD and is_insistent(found.si_signo):
                 return
 
     def end(self) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 
 from ..spool import SpoolError, SpoolLock, SpoolWriter, remove_unopened
+from .apart import begin
 from .channel import Say
 from .recording import Recording
 from .target import kept_from
@@ -26,6 +27,9 @@ class Upkeep:
         lock: the right to write it.
         recording: how.
         say: is told what went wrong.
+
+    Raises:
+        OSError: the system has no room for a thread.
     """
 
     def __init__(self, spool: SpoolWriter, lock: SpoolLock, recording: Recording, say: Say) -> None:
@@ -41,8 +45,7 @@ class Upkeep:
         self._must_retain = False
         self._troubles = Troubles()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
+        self._thread = begin(threading.Thread(target=self._work, daemon=True))
 
     def look(self) -> float | None:
         """Is called by the drain when there are lines, and when there are none. Returns in how many seconds to call it again."""

@@ -4,18 +4,22 @@ The one rule: it may be killed at any moment, and the next one goes on where it 
 """
 
 import contextlib
+import math
 import os
 import select
 import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from ..client.channel import RETRY_SECONDS
 from ..host.signals import SignalFile
 from ..spool import SpoolError, SpoolLock, SpoolWriter
 from ..spool.files import FULL
+from .apart import begin
 from .channel import Say
+from .children import FINISH
 from .drain import Drain, while_full
 from .ending import asked, left_of
 from .recording import Held, Recording
@@ -25,13 +29,13 @@ FINISH_SECONDS = 1.5
 """How long, at the end, what is still queued is taken. Who goes on writing then is heard no more."""
 
 END_SECONDS = 2.0
-"""How long, at the end, the drain is waited for before it is killed."""
+"""How long, at the end, the drain is waited for before it is killed, or ends itself if there is no holder."""
+
+INSISTING_SECONDS = 0.5
+"""How long after the first signal to end the next one means it: timeout(1) sends each twice, to the process and to its group."""
 
 DONE, FAILED, ENDED, FATAL, ORPHANED = 0, 1, 3, 4, 5
 """How it ends: as it was told; by an error that may pass; with its channel; by one that will not pass; without a holder."""
-
-FINISH = b"F"
-"""Tells it to take what is queued, and to end."""
 
 
 def _writer(recording: Recording, lock: SpoolLock, *, is_continued: bool) -> SpoolWriter:
@@ -98,16 +102,30 @@ class Worker:
         control: a pipe from the holder: `FINISH` comes through it, and its end is the holder's.
         signals: those that end a recorder. The caller has them blocked, and they stay so.
         say: is told, in one sentence, what somebody should know.
+        give_up: is called in another thread when the holder is gone, `run` hangs and a signal says that it is to end. It is given
+            that signal, or None if it was the holder who had said so, and ends the process.
 
     Raises:
         OSError: the system has no room for it.
     """
 
     def __init__(
-        self, recording: Recording, held: Held, lock: SpoolLock, control: int, signals: set[signal.Signals], say: Say
+        self,
+        recording: Recording,
+        held: Held,
+        lock: SpoolLock,
+        control: int,
+        signals: set[signal.Signals],
+        say: Say,
+        give_up: Callable[[int | None], NoReturn],
     ) -> None:
         self.signal: int | None = None
         """A signal to end that has come meanwhile. It is the holder who acts on it, if there is one."""
+        self.signalled = 0.0
+        """When that came."""
+        self._give_up = give_up
+        self._over = os.eventfd(0, os.EFD_CLOEXEC)
+        """Can be read when the drain has ended, and this process is to be the holder."""
         self._signals = SignalFile(signals)
         self._recording, self._held, self._lock, self._control, self._say = recording, held, lock, control, say
         self._word: bytes | None = None
@@ -122,8 +140,7 @@ class Worker:
         Raises:
             SpoolError, OSError: the spool cannot be written, for another reason than a full disk.
         """
-        listener = threading.Thread(target=self._listen, daemon=True)
-        listener.start()
+        listener = begin(threading.Thread(target=self._listen, daemon=True))
         try:
             outcome = self._run()
         except OSError as error:
@@ -133,7 +150,10 @@ class Worker:
             self._say(f"{self._recording.spool}: {error.strerror}")
             outcome = FAILED
         if self._word == b"":
+            os.eventfd_write(self._over, 1)
             listener.join()
+            self._signals.close()  # what comes from now on waits for who holds the channel next
+            os.close(self._over)
             if self._drain is not None:
                 self._drain.close()
             outcome = ORPHANED
@@ -141,23 +161,42 @@ class Worker:
 
     def _listen(self) -> None:
         poller = select.poll()  # select(2) knows no descriptor above 1023
-        poller.register(self._signals, select.POLLIN)
-        poller.register(self._control, select.POLLIN)
-        signalled = 0.0
+        for file in (self._over, self._signals, self._control):
+            poller.register(file, select.POLLIN)
+        is_orphan = False
+        deadline = math.inf
         while True:
-            ready = {descriptor for descriptor, _ in poller.poll()}
+            left = deadline - time.monotonic()
+            ready = {descriptor for descriptor, _ in poller.poll(None if left == math.inf else max(left, 0) * 1000)}
+            if self._over in ready:
+                return
             while number := self._signals.take():
-                self.signal, signalled = number, time.monotonic()
-            if self._control in ready:
-                break
+                now = time.monotonic()
+                if is_orphan and self.signal is not None and now - self.signalled > INSISTING_SECONDS:
+                    deadline = now
+                elif self.signal is None or not is_orphan:
+                    self.signal, self.signalled = number, now
+            if self._control in ready and not is_orphan:
+                is_orphan = not self._hear()
+                if is_orphan:
+                    poller.unregister(self._control)
+            if is_orphan and (self.signal is not None or self._word == FINISH):
+                # Nobody else ends it if the bus hangs, or the disk.
+                deadline = min(deadline, time.monotonic() + END_SECONDS)
+                if time.monotonic() >= deadline:
+                    self._give_up(self.signal)
+
+    def _hear(self) -> bool:
+        """Hears what the holder says. Returns False if it is gone."""
         word = os.read(self._control, 1)
-        if time.monotonic() - signalled > END_SECONDS:
+        if not word and time.monotonic() - self.signalled > END_SECONDS:
             self.signal = None  # it was for this process alone: the holder has not ended by it
-        self._signals.close()  # what comes from now on waits for who holds the channel next
-        self._word = word
-        self._told.set()
-        if self._drain is not None:
-            self._drain.stop()
+        if self._word is None:
+            self._word = word
+            self._told.set()
+            if self._drain is not None:
+                self._drain.stop()
+        return bool(word)
 
     def _run(self) -> int:
         spool = open_spool(
@@ -214,7 +253,7 @@ class Worker:
         last = self._new_drain(spool, upkeep)
         last.has_said_full = self._drain is not None and self._drain.has_said_full
         timer = threading.Timer(FINISH_SECONDS, last.stop)
-        timer.start()
+        begin(timer)
         last.run(only_until_idle=True)
         timer.cancel()
         timer.join()

@@ -1,7 +1,10 @@
-"""What this process has open."""
+"""What this process has open, and what another one may."""
 
 import contextlib
+import itertools
 import os
+import resource
+from pathlib import Path
 
 
 def descriptors() -> int:
@@ -11,3 +14,11 @@ def descriptors() -> int:
         with contextlib.suppress(OSError):  # the listing itself, for one
             count += not os.readlink(f"/proc/self/fd/{number}").startswith("/proc")
     return count
+
+
+def leave(pid: int, count: int) -> tuple[int, int]:
+    """Lets a process open so many descriptors more, and no other. Returns what its limit was, for `resource.prlimit`."""
+    opened = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    limit = next(itertools.islice((number for number in itertools.count() if number not in opened), count, None))
+    hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    return resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, hard))

@@ -147,7 +147,7 @@ def test_who_has_taken_over_gets_each_signal_though_its_threads_are_still_leavin
 
 
 def test_who_takes_over_while_the_disk_is_slow_gets_each_signal(bus: Mount, recording: Recording, place: Path) -> None:
-    """It is not taken for one that came long before the holder died."""
+    """It does not wait for the disk: that may hang."""
     slow = place / "slow"
     code = "import pathlib, sys, time; from futebus.commands import record; from futebus.recorder import worker\n"
     code += "def stop(upkeep, stopped=worker.Upkeep.stop):\n"
@@ -161,11 +161,9 @@ def test_who_takes_over_while_the_disk_is_slow_gets_each_signal(bus: Mount, reco
     slow.touch()
     kill(recorder.holder)
     os.kill(drain, signal.SIGTERM)
-    begin = time.monotonic()
-    until(lambda: time.monotonic() > begin + 2 * END_SECONDS, "it would be long ago")
-    slow.unlink()
     until(lambda: not is_alive(drain), "it has ended")
     assert not (bus / "U_x").exists()
+    assert recorder.words.endswith("how much of it is lost, the bus does not say\n")
 
 
 # ---------------------------------------------------------------------------------------------- how it ends
