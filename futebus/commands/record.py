@@ -202,11 +202,15 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _show(given) if shows else _record(given)
     except (ChannelError, NatsError, SpoolError) as error:
-        return fail(COMMAND, str(error))
+        words = str(error)
     except OSError as error:
         spool = given.get("printed") or given.get("described") or paths[1]
         where = error.filename or (spool if error.errno in DISK else "")
-        return fail(COMMAND, f"{where}: {error.strerror}" if where else str(error.strerror))
+        words = f"{where}: {error.strerror}" if where else str(error.strerror)
+    if shows:
+        return fail(COMMAND, words)
+    _say(words)  # no signal ends a recorder any more that would wait until somebody reads it
+    return FAILED
 
 
 def _stream(text: str) -> Any:

@@ -21,7 +21,7 @@ from futebus.host.mounted import FUSE_TYPE, Mount, mounted_on
 from futebus.host.service import ServiceManager
 from futebus.host.signals import Endings
 
-from .mountpoint import LOOKS, Asking, BusLost, MountError, alone, held, is_left, take_away, wait_unmounted
+from .mountpoint import LOOKS, Asking, BusLost, MountError, alone, held, is_left, is_mounted, take_away, wait_unmounted
 from .options import Options
 from .privilege import Unmounter, User, become, mounting_for
 
@@ -268,6 +268,8 @@ class Mounted:
         number = await self._answer()
         if self._bus.is_shutting_down or not _hooks.is_connected():
             return
+        if self._mount is None or not is_mounted(self._mount.device):
+            return  # what lies under it has answered; whoever watches the mount says so
         if number:  # what is wrong is the way to it
             self._failure = f"who serves the bus cannot reach it: {os.strerror(number)}"
             pyfuse3.terminate()

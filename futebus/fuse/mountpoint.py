@@ -344,6 +344,16 @@ def kept(*descriptors: int) -> list[int]:
     return [*range(3, 3 + len(descriptors))]
 
 
+def is_mounted(device: str, table: int | None = None) -> bool:
+    """Whether a mount of a device is in the mount table.
+
+    Args:
+        device: its numbers.
+        table: an open one.
+    """
+    return any(mount.device == device for mount in mounts(table))
+
+
 async def wait_unmounted(device: str) -> None:
     """Returns when no mount of the device is left in the mount table (`umount -l`, say).
 
@@ -354,7 +364,7 @@ async def wait_unmounted(device: str) -> None:
     changes = select.epoll()
     try:
         changes.register(table, select.EPOLLPRI)
-        while any(mount.device == device for mount in mounts(table)):
+        while is_mounted(device, table):
             await trio.lowlevel.wait_readable(changes)
             changes.poll(0)
     finally:

@@ -24,6 +24,8 @@ def apart(
     meanwhile: Callable[[], object] = lambda: None,
     *,
     seconds: float | None = None,
+    grace: float = 0,
+    undo: Callable[[T], object] = lambda outcome: None,
 ) -> T | None:
     """Does something in a thread.
 
@@ -32,6 +34,8 @@ def apart(
         wait: waits here for so many seconds, and tells whether to go on; None: as long as the thread runs.
         meanwhile: called here again and again.
         seconds: how long it is waited for; None: until `wait` gives it up.
+        grace: how long it is waited for when it was told that it was given up: it may be about to return.
+        undo: is called, in the thread, with what is returned later still.
 
     Returns:
         What it has returned; None if it was given up. As long as the system has no room for a thread, that is tried again.
@@ -39,10 +43,22 @@ def apart(
     outcome: list[T] = []
     errors: list[BaseException] = []
     given_up = threading.Event()
+    ticket = [True]
+    """Whoever has got it says what becomes of the outcome."""
+
+    def is_mine() -> bool:
+        try:
+            return ticket.pop()
+        except IndexError:
+            return False
 
     def do_it() -> None:
         try:
-            outcome.append(work(lambda pause: not given_up.wait(pause)))
+            found = work(lambda pause: not given_up.wait(pause))
+            if is_mine():
+                outcome.append(found)
+            else:
+                undo(found)
         except BaseException as error:
             errors.append(error)
 
@@ -65,6 +81,10 @@ def apart(
         pause = min(pause * 1.5, longest)
         meanwhile()
     given_up.set()
+    if thread is not None:
+        thread.join(grace)
+        if not is_mine():
+            thread.join()  # it is about to end
     if errors:
         raise errors[0]
     return outcome[0] if outcome else None

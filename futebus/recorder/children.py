@@ -3,13 +3,19 @@
 The one rule: what the holder needs for that is loaded from the beginning. It may have no descriptor left to load it with.
 """
 
+import os
 import signal
+import time
+from collections.abc import Callable
 
 FINISH = b"F"
-"""Tells one to take, or to publish, what there is, and to end."""
+"""Tells one to take, or to publish, what there is, and to end. The drain is told by which signal: a byte behind it."""
 
 DONE, FAILED, REFUSED = 0, 1, 4
 """How a publisher ends: as it was told; by an error that may pass; by one that will not, before the stream was reached."""
+
+KILL_SECONDS = 1.0
+"""How long one that was killed is waited for. The kernel cannot end it while it waits for some disks, or for a bus that hangs."""
 
 PAUSE_SECONDS = (0.05, 5.0)
 """How long it is waited, at first and at most, before the next one is started: it is doubled each time."""
@@ -34,3 +40,27 @@ def how(outcome: int) -> str:
         return f"was killed by {signal.Signals(-outcome).name}"
     except ValueError:
         return f"was killed by signal {-outcome}"
+
+
+def ended_within(child: int, seconds: float, wait: Callable[[float], bool] | None = None) -> bool:
+    """Waits for the end of a child.
+
+    Args:
+        child: its number. Whoever calls has SIGCHLD blocked.
+        seconds: how long to wait.
+        wait: waits for so many seconds or until a child has ended, and tells whether to go on.
+
+    Returns:
+        Whether it has ended.
+    """
+    end = time.monotonic() + seconds
+    goes_on = True
+    while not os.waitpid(child, os.WNOHANG)[0]:
+        left = end - time.monotonic()
+        if left <= 0 or not goes_on:
+            return False
+        if wait is None:
+            signal.sigtimedwait({signal.SIGCHLD}, left)
+        else:
+            goes_on = wait(left)
+    return True

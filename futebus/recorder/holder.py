@@ -24,7 +24,7 @@ from ..host.signals import ending_signals
 from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
-from .children import FINISH, PAUSE_SECONDS, how, pause_after
+from .children import FINISH, KILL_SECONDS, PAUSE_SECONDS, ended_within, how, pause_after
 from .ending import UNTAKEN, asked, end, in_words, left_of
 from .publishing import Publishing
 from .recording import Held, Recording, adopted
@@ -62,8 +62,14 @@ class Holder:
         """When that came."""
         self._deadline: float | None = None
         """Until when the drain is waited for, once it is to end."""
+        self._looked = 0.0
+        """When it was last known that no signal waited to be taken."""
+        self._came = 0.0
+        """When the one that was taken last has come, at the earliest."""
         self._is_late = False
         """Whether the drain had to be killed at the deadline, or none could be started."""
+        self._is_stuck = False
+        """Whether it could not be."""
         self._before: Inquiry | None = None
         """What the bus told of the channel when the end began."""
         self._brief_lives = 0
@@ -80,6 +86,7 @@ class Holder:
         """
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGCHLD})
+        self._looked = time.monotonic()
         self._lock = SpoolLock(self._recording.spool, self._recording.channel.name, mode=self._recording.spool_mode)
         try:
             self._held = adopted(self._recording, self._manager)
@@ -94,7 +101,7 @@ class Holder:
                     raise RecordError
             self._record()
             has_lost = self._tell_left()
-            self._publishing.finish(self._signals, self._is_insistent)
+            self._publishing.finish(self._wait_for_child)
             if has_lost:
                 raise RecordError
         finally:
@@ -168,7 +175,8 @@ class Holder:
                 said = asked
                 say(f"the bus on {recording.channel.parent} does not answer; waiting")
 
-        descriptor = apart(enter, self._wait, meanwhile)
+        # Lines may have been accepted as soon as it is open: then they are taken, though it is to end.
+        descriptor = apart(enter, self._wait, meanwhile, grace=END_SECONDS / 2, undo=_let_go)
         pass_on()
         if descriptor is None:
             return None
@@ -216,10 +224,11 @@ class Holder:
         is_unknown = self._is_late and not (before and now)
         if left and not self._is_kept:
             self._complain(f"{channel}: {in_words(left)}")
-            note_lost(self._recording, self._lock, left)
+            if not self._is_stuck:  # the disk may hang, and this process is not to hang in it too
+                note_lost(self._recording, self._lock, left)
         elif is_unknown and not self._is_kept:
             self._complain_of_unknown()
-        elif left or self._is_late:
+        elif left or is_unknown or (self._is_late and now and now.queued):
             self._say(f"{channel}: {UNTAKEN}{'; it waits for the next start' if self._is_kept else ''}")
         if self._is_kept:
             return False
@@ -322,9 +331,10 @@ class Holder:
             draining = Worker(self._recording, held, self._lock, control, self._signals, self._say, self._give_up)
             outcome = draining.run()
             if outcome == ORPHANED:
-                self._deadline, self._is_late = None, False
+                self._deadline, self._is_late, self._looked = None, False, time.monotonic()
                 if draining.signal is not None:
                     self._end_by(draining.signal, draining.signalled)
+                    self._looked = draining.signalled
                 return
         except SpoolError as error:
             self._complain(str(error))
@@ -344,7 +354,7 @@ class Holder:
         """Waits for the drain's end. Returns its exit status, or the signal that killed it, negative."""
         if self._ending is not None:
             self._begin_to_end()
-            _tell_to_finish(control)
+            _tell_to_finish(control, self._ending)
         while True:
             left = None if self._deadline is None else self._deadline - time.monotonic()
             soonest = min((each for each in (left, self._publishing.look()) if each is not None), default=None)
@@ -358,14 +368,17 @@ class Holder:
             elif self._ending is None and number is not None:
                 self._end_by(number)
                 self._begin_to_end()
-                _tell_to_finish(control)
+                _tell_to_finish(control, number)
             elif number is None or self._is_insistent(number):
                 # It is late, or somebody is impatient.
                 self._is_late = True
                 os.kill(child, signal.SIGKILL)
-                return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                self._is_stuck = not ended_within(child, KILL_SECONDS)
+                if self._is_stuck:
+                    self._say(f"the drain (process {child}) cannot be killed yet: the bus hangs, or the disk")
+                return -signal.SIGKILL
 
-    def _give_up(self, number: int | None) -> NoReturn:
+    def _give_up(self, number: int) -> NoReturn:
         """Is called in the drain if that hangs, has no holder and is to end. It may hang in a call to the bus or to the disk."""
         self._ending = self._ending or number
         if self._is_kept:
@@ -381,7 +394,7 @@ class Holder:
 
     def _is_insistent(self, number: int | None) -> bool:
         """Whether one more signal has come, and not as the twin of the first."""
-        return number is not None and time.monotonic() - self._asked > INSISTING_SECONDS
+        return number in self._signals and self._came - self._asked > INSISTING_SECONDS
 
     @property
     def _is_over(self) -> bool:
@@ -418,13 +431,27 @@ class Holder:
             self._end_by(number)
         return self._ending is None
 
+    def _wait_for_child(self, seconds: float) -> bool:
+        """Waits for so long, or until a child has ended. Returns False if it is to end at once."""
+        return not self._is_insistent(self._signal({*self._signals, signal.SIGCHLD}, seconds))
+
     def _signal(self, numbers: set[signal.Signals], seconds: float | None) -> int | None:
-        if seconds is None:
-            return signal.sigwaitinfo(numbers).si_signo
-        found = signal.sigtimedwait(numbers, max(seconds, 0))
+        """Takes a signal that is there, or comes within so many seconds; None: whenever it comes."""
+        found = signal.sigtimedwait(numbers, 0)
+        if found is not None:
+            self._came = self._looked  # or later: the bus, or the service manager, may have had us wait
+        else:
+            found = signal.sigwaitinfo(numbers) if seconds is None else signal.sigtimedwait(numbers, max(seconds, 0))
+            self._came = time.monotonic()
+        self._looked = time.monotonic()
         return None if found is None else found.si_signo
 
 
-def _tell_to_finish(control: int) -> None:
+def _tell_to_finish(control: int, number: int) -> None:
     with contextlib.suppress(BrokenPipeError):  # then it is dead, and SIGCHLD is here or near
-        os.write(control, FINISH)
+        os.write(control, FINISH + bytes((number,)))
+
+
+def _let_go(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 
 from .channel import Say
-from .children import FAILED, FINISH, REFUSED, how, pause_after
+from .children import FAILED, FINISH, KILL_SECONDS, REFUSED, ended_within, how, pause_after
 from .recording import Recording
 
 START_SECONDS = 3.0
@@ -178,12 +178,11 @@ class Publishing:
         self._forget()
         self._due = self._brief_lives = 0
 
-    def finish(self, signals: set[signal.Signals], is_insistent: Callable[[int], bool]) -> None:
+    def finish(self, wait: Callable[[float], bool]) -> None:
         """Has it publish what there is, and end, for a moment.
 
         Args:
-            signals: those that end a recorder, which are blocked.
-            is_insistent: whether one of them ends it at once.
+            wait: waits for so many seconds or until a child has ended, and tells whether to go on.
         """
         if self._is_over:
             return
@@ -192,19 +191,13 @@ class Publishing:
         self._is_over = True
         with contextlib.suppress(BrokenPipeError):
             os.write(self._control, FINISH)
-        end = time.monotonic() + END_SECONDS
-        while (left := end - time.monotonic()) > 0:
-            if os.waitpid(self._pid, os.WNOHANG)[0]:
-                self._forget()
-                return
-            found = signal.sigtimedwait({*signals, signal.SIGCHLD}, left)
-            if found and found.si_signo != signal.SIGCHLD and is_insistent(found.si_signo):
-                return
+        if ended_within(self._pid, END_SECONDS, wait):
+            self._forget()
 
     def end(self) -> None:
         """Ends it, if it is still there."""
         self._is_over = True
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+            ended_within(self._pid, KILL_SECONDS)
             self._forget()

@@ -103,7 +103,7 @@ class Worker:
         signals: those that end a recorder. The caller has them blocked, and they stay so.
         say: is told, in one sentence, what somebody should know.
         give_up: is called in another thread when the holder is gone, `run` hangs and a signal says that it is to end. It is given
-            that signal, or None if it was the holder who had said so, and ends the process.
+            that signal, and ends the process.
 
     Raises:
         OSError: the system has no room for it.
@@ -117,10 +117,10 @@ class Worker:
         control: int,
         signals: set[signal.Signals],
         say: Say,
-        give_up: Callable[[int | None], NoReturn],
+        give_up: Callable[[int], NoReturn],
     ) -> None:
         self.signal: int | None = None
-        """A signal to end that has come meanwhile. It is the holder who acts on it, if there is one."""
+        """A signal to end that has come meanwhile, here or to the holder. It is the holder who acts on it, if there is one."""
         self.signalled = 0.0
         """When that came."""
         self._give_up = give_up
@@ -129,6 +129,8 @@ class Worker:
         self._signals = SignalFile(signals)
         self._recording, self._held, self._lock, self._control, self._say = recording, held, lock, control, say
         self._word: bytes | None = None
+        self._is_orphan = False
+        """Whether the holder is gone."""
         self._told = threading.Event()
         self._drain: Drain | None = None
         self._gives_up = 0.0
@@ -144,12 +146,12 @@ class Worker:
         try:
             outcome = self._run()
         except OSError as error:
-            if self._word != b"":
+            if not self._is_orphan:
                 raise
             # Nobody is left to start another one. It will be tried again as if there were.
             self._say(f"{self._recording.spool}: {error.strerror}")
             outcome = FAILED
-        if self._word == b"":
+        if self._is_orphan:
             os.eventfd_write(self._over, 1)
             listener.join()
             self._signals.close()  # what comes from now on waits for who holds the channel next
@@ -163,7 +165,6 @@ class Worker:
         poller = select.poll()  # select(2) knows no descriptor above 1023
         for file in (self._over, self._signals, self._control):
             poller.register(file, select.POLLIN)
-        is_orphan = False
         deadline = math.inf
         while True:
             left = deadline - time.monotonic()
@@ -172,31 +173,34 @@ class Worker:
                 return
             while number := self._signals.take():
                 now = time.monotonic()
-                if is_orphan and self.signal is not None and now - self.signalled > INSISTING_SECONDS:
+                if self._is_orphan and self.signal is not None and now - self.signalled > INSISTING_SECONDS:
                     deadline = now
-                elif self.signal is None or not is_orphan:
+                elif self.signal is None or not self._is_orphan:
                     self.signal, self.signalled = number, now
-            if self._control in ready and not is_orphan:
-                is_orphan = not self._hear()
-                if is_orphan:
-                    poller.unregister(self._control)
-            if is_orphan and (self.signal is not None or self._word == FINISH):
+            if self._control in ready:
+                self._hear(poller)
+            if self._is_orphan and self.signal is not None:
                 # Nobody else ends it if the bus hangs, or the disk.
                 deadline = min(deadline, time.monotonic() + END_SECONDS)
                 if time.monotonic() >= deadline:
                     self._give_up(self.signal)
 
-    def _hear(self) -> bool:
-        """Hears what the holder says. Returns False if it is gone."""
-        word = os.read(self._control, 1)
-        if not word and time.monotonic() - self.signalled > END_SECONDS:
+    def _hear(self, poller: select.poll) -> None:
+        """Hears what the holder says, or that it is gone."""
+        word, number = (data := os.read(self._control, 2))[:1], data[1:]
+        now = time.monotonic()
+        if number and self.signal is None:
+            self.signal, self.signalled = number[0], now
+        if not word and self._word is None and now - self.signalled > END_SECONDS:
             self.signal = None  # it was for this process alone: the holder has not ended by it
+        if not word:
+            self._is_orphan = True
+            poller.unregister(self._control)
         if self._word is None:
             self._word = word
             self._told.set()
             if self._drain is not None:
                 self._drain.stop()
-        return bool(word)
 
     def _run(self) -> int:
         spool = open_spool(

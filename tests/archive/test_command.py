@@ -241,7 +241,10 @@ def test_sigterm_while_spark_starts(bus: Mount, place: Path, start: Start, optio
     for round_ in range(1, 6):
         process = start(*COMMAND, *QUICK, *options, bus / "U_jobs", place / "archive")
         bus.wait_for_clients(1, "U_jobs", role="master")
-        (bus / "U_jobs").write_bytes(b"".join(b"job %d\n" % number for number in range(2000)))
+        try:
+            (bus / "U_jobs").write_bytes(b"".join(b"job %d\n" % number for number in range(2000)))
+        except OSError as error:  # it has given its channel up
+            raise AssertionError(process.communicate(timeout=DEADLINE)[1]) from error
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE) == status
         assert not (bus / "U_jobs").exists()

@@ -67,17 +67,23 @@ MOUNTED = ["life", "mounted_on"]
 """What it calls when the bus has just been mounted."""
 
 
-def test_a_bus_that_is_unmounted_before_it_has_answered_says_so(place: Path, start: Start) -> None:
-    daemon = start(sys.executable, "-c", HARMED, "Mounted", "_mount_it", str(int(signal.SIGSTOP)), "-f", place)
-    try:
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("moment", [["Mounted", "_mount_it"], ["Asking", "answer"]])
+def test_a_bus_that_is_unmounted_before_it_was_seen_to_answer_says_so(
+    place: Path, start: Start, moment: list[str], is_kept: bool
+) -> None:
+    """What lies under it may answer in its place. And who looks at it just then keeps it connected."""
+    daemon = start(sys.executable, "-c", HARMED, *moment, str(int(signal.SIGSTOP)), "-f", place)
+    with contextlib.ExitStack() as opened:
+        opened.callback(abort, place)
         until(lambda: (stat := stat_of(str(daemon.pid))) is not None and stat.state == "T", "it is mounted")
+        if is_kept:
+            opened.callback(os.close, os.open(place, os.O_PATH))
         unmount(place, MNT_DETACH)
         daemon.send_signal(signal.SIGCONT)
         _, said = daemon.communicate(timeout=DEADLINE)
         assert said.endswith(f"futebus: cannot mount on {place}: it was unmounted before it could be used\n")
         assert daemon.returncode == 1
-    finally:
-        abort(place)
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "auto_unmount"], ["-o", "allow_other,user=nobody"]])

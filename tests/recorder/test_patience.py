@@ -2,14 +2,19 @@
 
 import contextlib
 import os
+import pty
+import re
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from futebus.recorder.saying import Sayer
+from futebus.recorder.worker import INSISTING_SECONDS
 from futebus.spool import Spool
 
 from ..helpers.descriptors import leave
@@ -17,10 +22,19 @@ from ..helpers.mounts import Mount
 from ..helpers.processes import inside_fuse, stack_of
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, Recorder, Recording, is_alive, kill
+from ..helpers.recorders import fill as fill_disk
 from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import lines_of, numbered
+from ..spool.writers import writers
 
 UNKNOWN = "ended before everything that was queued was taken; how much of it is lost, the bus does not say\n"
+
+
+@pytest.fixture
+def hanging(bus: Mount) -> Iterator[Mount]:
+    """Its daemon is stopped when the test has made what it needs of it, and goes on at the end."""
+    yield bus
+    bus.daemon.send_signal(signal.SIGCONT)
 
 
 # ---------------------------------------------------------------------------------------------- a signal and its twin
@@ -63,14 +77,94 @@ def test_a_signal_and_its_twin_at_a_takeover_are_one(bus: Mount, recording: Reco
     assert UNKNOWN not in recorder.words
 
 
+def test_a_signal_and_its_twin_are_one_though_the_bus_does_not_answer_meanwhile(hanging: Mount, recording: Recording) -> None:
+    code = "import sys; from futebus.recorder import worker; worker.END_SECONDS = 1e6\n"  # what the holder takes over, too
+    code += "from futebus.commands import record; sys.exit(record.main())"
+    recorder = recording(hanging / "U_x", command=[sys.executable, "-c", code])
+    drain = recorder.drain()
+    os.kill(drain, signal.SIGSTOP)
+    (hanging / "U_x").write_bytes(numbered(0, 1000))
+    hanging.daemon.send_signal(signal.SIGSTOP)
+    recorder.process.terminate()
+    tasks = Path(f"/proc/{recorder.holder}/task")
+    until(
+        lambda: any(inside_fuse(stack_of(f"{recorder.holder}/task/{task.name}")) for task in tasks.iterdir()), "it asks the bus"
+    )
+    begin = time.monotonic()
+    recorder.process.send_signal(signal.SIGINT)
+    until(lambda: time.monotonic() > begin + 1.2 * INSISTING_SECONDS, "it would be insistent now")
+    hanging.daemon.send_signal(signal.SIGCONT)
+    until(lambda: not (hanging / "U_x").exists(), "the bus has answered")
+    os.kill(drain, signal.SIGCONT)
+    assert recorder.process.wait(DEADLINE) == 0, recorder.words
+    assert lines_of(recorder.spool) == numbered(0, 1000)
+
+
+def test_what_was_accepted_while_it_opened_its_channel_is_recorded_though_it_is_to_end(
+    bus: Mount, place: Path, start: Start
+) -> None:
+    code = "import os, signal, sys, time; from futebus.commands import record; from futebus.recorder import channel\n"
+    code += "opened = channel.open_channel\n"
+    code += "def opening(path, *given):\n"
+    code += " descriptor = opened(path, *given)\n"
+    code += " path.write_bytes(b'one\\n')\n"
+    code += " os.kill(os.getpid(), signal.SIGTERM)\n"
+    code += " while signal.SIGTERM in signal.sigpending(): time.sleep(0.001)\n"
+    code += " return descriptor\n"
+    code += "channel.open_channel = opening; sys.exit(record.main())"
+    process = start(sys.executable, "-c", code, bus / "U_x", place / "spool")
+    assert process.wait(DEADLINE) == 0
+    assert lines_of(place / "spool") == b"one\n"
+
+
+# ---------------------------------------------------------------------------------------------- who hangs, or is killed
+
+
+@pytest.mark.parametrize("count", [0, 10])
+def test_a_drain_that_cannot_be_killed_is_not_waited_for(bus: Mount, recording: Recording, count: int) -> None:
+    """The kernel does so with one that waits for a disk that is frozen."""
+    code = "import os, signal, sys; from futebus.commands import record; kill = os.kill\n"
+    code += "os.kill = lambda pid, number: None if number == signal.SIGKILL else kill(pid, number)\n"
+    code += "sys.exit(record.main())"
+    recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
+    drain = recorder.drain()
+    os.kill(drain, signal.SIGSTOP)
+    try:
+        (bus / "U_x").write_bytes(numbered(0, count))
+        recorder.process.terminate()
+        assert recorder.process.wait(DEADLINE) == (1 if count else 0)
+    finally:
+        kill(drain)
+    assert f"the drain (process {drain}) cannot be killed yet: the bus hangs, or the disk\n" in recorder.words
+    told = "ended before everything that was queued was taken; 10 lines of it are lost\n"
+    assert recorder.words.endswith(told if count else "the disk\n")
+
+
+DYING = "import os, signal, sys; from futebus.commands import record; from futebus.recorder import holder\n"
+DYING += "first, tell = os.getpid(), holder._tell_to_finish\n"
+DYING += "def telling(*given): tell(*given); os.getpid() == first and os.kill(first, signal.SIGKILL)\n"
+DYING += "holder._tell_to_finish = telling; sys.exit(record.main())"
+"""A recorder whose holder dies when it has told the drain to end."""
+
+
+def test_what_is_lost_is_said_though_the_holder_has_died(
+    bus: Mount, recording: Recording, small_disk: Path, start: Start
+) -> None:
+    """The drain has taken over, with what the holder was told."""
+    recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool", command=[sys.executable, "-c", DYING])
+    drain = recorder.drain()
+    fill_disk(small_disk / "ballast")
+    [writer] = writers(start, bus / "U_x", 1, 80_000)
+    recorder.wait_for("its writers wait until there is room")
+    until(lambda: bus.channel("U_x")["messages_in"] > Spool(recorder.spool).end + 1000, "lines wait")
+    recorder.process.terminate()
+    assert recorder.process.wait(DEADLINE) == -signal.SIGKILL
+    until(lambda: not is_alive(drain), "it has ended")
+    writer.wait(DEADLINE)
+    assert re.search(r"ended before everything that was queued was taken; \d+ lines of it are lost", recorder.words)
+
+
 # ---------------------------------------------------------------------------------------------- a bus that hangs
-
-
-@pytest.fixture
-def hanging(bus: Mount) -> Iterator[Mount]:
-    """Its daemon is stopped when the test has made what it needs of it, and goes on at the end."""
-    yield bus
-    bus.daemon.send_signal(signal.SIGCONT)
 
 
 def test_one_whose_drain_always_fails_is_ended_while_the_bus_hangs(hanging: Mount, recording: Recording) -> None:
@@ -117,11 +211,7 @@ def test_a_second_signal_ends_a_drain_without_a_holder_at_once(hanging: Mount, r
 def test_a_drain_that_was_told_to_end_by_a_holder_that_died_is_ended_while_the_bus_hangs(
     hanging: Mount, recording: Recording
 ) -> None:
-    code = "import os, signal, sys; from futebus.commands import record; from futebus.recorder import holder\n"
-    code += "tell = holder._tell_to_finish\n"
-    code += "def telling(control): tell(control); os.kill(os.getpid(), signal.SIGKILL)\n"
-    code += "holder._tell_to_finish = telling; sys.exit(record.main())"
-    recorder = recording(hanging / "U_x", command=[sys.executable, "-c", code])
+    recorder = recording(hanging / "U_x", command=[sys.executable, "-c", DYING])
     drain = recorder.drain()
     hanging.daemon.send_signal(signal.SIGSTOP)
     recorder.process.terminate()
@@ -210,6 +300,16 @@ def test_a_recorder_whose_words_are_read_again_tells_how_many_are_missing(unhear
     unheard.end()
 
 
+def test_one_that_cannot_record_does_not_wait_until_somebody_reads_why(
+    bus: Mount, recording: Recording, start: Start, unread: Unread
+) -> None:
+    recorder = recording(bus / "U_x")
+    fill(unread.writer)
+    process = start(*RECORD, bus / "U_y", recorder.spool, stderr=unread.writer)
+    assert process.wait(DEADLINE) == 1
+    recorder.end()
+
+
 def test_messages_that_nobody_reads_are_counted(unread: Unread) -> None:
     sayer = Sayer(unread.writer)
     fill(unread.writer)
@@ -228,3 +328,42 @@ def test_a_long_message_is_said_whole(unread: Unread) -> None:
     sayer = Sayer(unread.writer)
     sayer.say("command", "long " * 5000, "utf-8")
     assert unread.words() == f"command: {'long ' * 5000}\n"
+
+
+@pytest.mark.parametrize("length", [60, 100, 140])
+def test_a_terminal_that_nobody_reads_is_not_waited_for(length: int) -> None:
+    """It has room for a part of a line only, and is readable again later."""
+    reader, terminal = pty.openpty()
+    try:
+        sayer = Sayer(terminal)
+
+        def speak() -> None:
+            for _ in range(2000):
+                sayer.say("command", "x" * length, "utf-8")
+
+        speaking = threading.Thread(target=speak, daemon=True)
+        speaking.start()
+        until(lambda: not speaking.is_alive(), "it has said all")
+        os.set_blocking(reader, False)
+        heard = b""
+
+        def is_heard(word: bytes) -> bool:
+            nonlocal heard
+            with contextlib.suppress(BlockingIOError):
+                heard += os.read(reader, 65536)
+            return word in heard
+
+        def is_empty() -> bool:
+            before = len(heard)
+            is_heard(b"")
+            return len(heard) == before
+
+        until(is_empty, "there is room")
+        sayer.say("command", "the last", "utf-8")
+        until(lambda: is_heard(b"the last\r\n"), "it is said")
+        *_, missing, last = heard.decode().splitlines()
+        assert last == "command: the last"
+        assert re.fullmatch(r"command: \(\d+ lines were not logged: nobody read them in time\)", missing)
+    finally:
+        os.close(reader)
+        os.close(terminal)
