@@ -89,9 +89,9 @@ def are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def were(number: int) -> str:
-    """The same of what has been: `was`, `were`."""
-    return "was" if number == 1 else "were"
+def unlogged(number: int) -> str:
+    """How many lines a log lacks: `3 lines were not logged`."""
+    return f"{counted(number, 'line')} {'was' if number == 1 else 'were'} not logged"
 
 
 def duration(nanoseconds: int) -> str:

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ..core.text import counted, printable, were
+from ..core.text import printable, unlogged
 
 SYSLOG = "/dev/log"
 
@@ -80,7 +80,7 @@ class Throttle(logging.Filter):
             return False
         self._passed[is_failure] += 1
         if self._held_back:
-            words = f"({counted(self._held_back, 'line')} {were(self._held_back)} not logged, there were too many)"
+            words = f"({unlogged(self._held_back)}, there were too many)"
             record.msg = f"{words} {record.getMessage()}"
             record.args = None
             self._held_back = 0
@@ -213,7 +213,7 @@ class Stderr(_Calm):
         # A descriptor of its own: what is on 2 changes, while others' words are taken down for example.
         self._outlet = Outlet(
             os.dup(2),
-            lambda lost: _line(f"{self.prefix}({counted(lost, 'line')} {were(lost)} not logged: nobody read them in time)"),
+            lambda lost: _line(f"{self.prefix}({unlogged(lost)}: nobody read them in time)"),
         )
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -11,8 +11,11 @@ from collections.abc import Callable
 FINISH = b"F"
 """Tells one to take, or to publish, what there is, and to end. The drain is told by which signal: a byte behind it."""
 
-DONE, FAILED, REFUSED = 0, 1, 4
-"""How a publisher ends: as it was told; by an error that may pass; by one that will not, before the stream was reached."""
+DONE, FAILED = 0, 1
+"""How one ends: as it was told; by an error that may pass."""
+
+REFUSED = 4
+"""How a publisher ends by an error that will not pass, before the stream was reached."""
 
 KILL_SECONDS = 1.0
 """How long one that was killed is waited for. The kernel cannot end it while it waits for some disks, or for a bus that hangs."""

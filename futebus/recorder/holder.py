@@ -24,11 +24,11 @@ from ..host.signals import ending_signals
 from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
-from .children import FINISH, KILL_SECONDS, PAUSE_SECONDS, ended_within, how, pause_after
+from .children import DONE, FAILED, FINISH, KILL_SECONDS, PAUSE_SECONDS, ended_within, how, pause_after
 from .ending import UNTAKEN, asked, end, in_words, left_of
 from .publishing import Publishing
 from .recording import Held, Recording, adopted
-from .worker import DONE, END_SECONDS, ENDED, FAILED, FATAL, INSISTING_SECONDS, ORPHANED, Worker, note_lost, open_spool
+from .worker import END_SECONDS, ENDED, FATAL, INSISTING_SECONDS, ORPHANED, Worker, note_lost, open_spool
 
 LIVES_SECONDS = 1.0
 """A drain that dies is started again at once if it has lived for so long, or has taken lines; otherwise, the second time, after a
@@ -222,16 +222,19 @@ class Holder:
         before, now = self._before, apart(lambda wait: asked(descriptor), seconds=END_SECONDS / 2)
         left = left_of(before, now) if before and now else 0
         is_unknown = self._is_late and not (before and now)
-        if left and not self._is_kept:
+        is_untaken = left or is_unknown or (self._is_late and now and now.queued)
+        if self._is_kept:
+            if is_untaken:
+                self._tell_untaken()
+            return False
+        if left:
             self._complain(f"{channel}: {in_words(left)}")
             if not self._is_stuck:  # the disk may hang, and this process is not to hang in it too
                 note_lost(self._recording, self._lock, left)
-        elif is_unknown and not self._is_kept:
-            self._complain_of_unknown()
-        elif left or is_unknown or (self._is_late and now and now.queued):
-            self._say(f"{channel}: {UNTAKEN}{'; it waits for the next start' if self._is_kept else ''}")
-        if self._is_kept:
-            return False
+        elif is_unknown:
+            self._tell_untaken()
+        elif is_untaken:
+            self._say(f"{channel}: {UNTAKEN}")
         if self._recording.is_master:
             if before and now and now.queued > left:
                 self._say(
@@ -240,8 +243,13 @@ class Holder:
             self._close()
         return left > 0 or is_unknown
 
-    def _complain_of_unknown(self) -> None:
-        self._complain(f"{self._recording.channel}: {UNTAKEN}; how much of it is lost, the bus does not say")
+    def _tell_untaken(self) -> None:
+        """Says that something is left, which is kept, or of which it is not known how much is lost."""
+        words = f"{self._recording.channel}: {UNTAKEN}"
+        if self._is_kept:
+            self._say(f"{words}; it waits for the next start")
+        else:
+            self._complain(f"{words}; how much of it is lost, the bus does not say")
 
     @property
     def _is_kept(self) -> bool:
@@ -381,10 +389,7 @@ class Holder:
     def _give_up(self, number: int) -> NoReturn:
         """Is called in the drain if that hangs, has no holder and is to end. It may hang in a call to the bus or to the disk."""
         self._ending = self._ending or number
-        if self._is_kept:
-            self._say(f"{self._recording.channel}: {UNTAKEN}; it waits for the next start")
-        else:
-            self._complain_of_unknown()
+        self._tell_untaken()
         os._exit(FAILED)
 
     def _end_by(self, number: int, when: float | None = None) -> None:

@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Iterator
 
-from ..core.text import counted, were
+from ..core.text import unlogged
 
 PATIENCE = 0.5
 """Seconds for which room is waited for, the first time."""
@@ -49,8 +49,7 @@ class Sayer:
         """
         line = f"{command}: {words}\n"
         if self._lost:
-            missing = f"({counted(self._lost, 'line')} {were(self._lost)} not logged: nobody read them in time)"
-            line = f"{command}: {missing}\n{line}"
+            line = f"{command}: ({unlogged(self._lost)}: nobody read them in time)\n{line}"
         if self._is_cut:
             line = f"\n{line}"
         data = line.encode(encoding, "backslashreplace")

@@ -19,7 +19,7 @@ from ..spool import SpoolError, SpoolLock, SpoolWriter
 from ..spool.files import FULL
 from .apart import begin
 from .channel import Say
-from .children import FINISH
+from .children import DONE, FAILED, FINISH
 from .drain import Drain, while_full
 from .ending import asked, left_of
 from .recording import Held, Recording
@@ -34,8 +34,8 @@ END_SECONDS = 2.0
 INSISTING_SECONDS = 0.5
 """How long after the first signal to end the next one means it: timeout(1) sends each twice, to the process and to its group."""
 
-DONE, FAILED, ENDED, FATAL, ORPHANED = 0, 1, 3, 4, 5
-"""How it ends: as it was told; by an error that may pass; with its channel; by one that will not pass; without a holder."""
+ENDED, FATAL, ORPHANED = 3, 4, 5
+"""How it ends, beside `DONE` and `FAILED`: with its channel; by an error that will not pass; without a holder."""
 
 
 def _writer(recording: Recording, lock: SpoolLock, *, is_continued: bool) -> SpoolWriter:
@@ -137,7 +137,7 @@ class Worker:
         """Until when it is tried to open the spool, once it is to end."""
 
     def run(self) -> int:
-        """Drains. Returns how it ended, as above.
+        """Drains. Returns how it ended, as above and as children.py has it.
 
         Raises:
             SpoolError, OSError: the spool cannot be written, for another reason than a full disk.
@@ -191,9 +191,9 @@ class Worker:
         now = time.monotonic()
         if number and self.signal is None:
             self.signal, self.signalled = number[0], now
-        if not word and self._word is None and now - self.signalled > END_SECONDS:
-            self.signal = None  # it was for this process alone: the holder has not ended by it
         if not word:
+            if self._word is None and now - self.signalled > END_SECONDS:
+                self.signal = None  # it was for this process alone: the holder has not ended by it
             self._is_orphan = True
             poller.unregister(self._control)
         if self._word is None:

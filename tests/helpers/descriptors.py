@@ -1,4 +1,4 @@
-"""What this process has open, and what another one may."""
+"""What this process has open, what another one may, and one that is full."""
 
 import contextlib
 import itertools
@@ -22,3 +22,17 @@ def leave(pid: int, count: int) -> tuple[int, int]:
     limit = next(itertools.islice((number for number in itertools.count() if number not in opened), count, None))
     hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
     return resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def fill(descriptor: int) -> int:
+    """Fills what can be written to. Returns with how many bytes. It is a blocking one afterwards."""
+    os.set_blocking(descriptor, False)
+    count = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            count += os.write(descriptor, b"x" * 1000 + b"\n")
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            count += os.write(descriptor, b"\n")
+    os.set_blocking(descriptor, True)
+    return count

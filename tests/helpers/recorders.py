@@ -30,6 +30,23 @@ sys.exit(main())
 ]
 """A recorder that waits at its start as long for the stream as a test does. Who is refused late goes on recording otherwise."""
 
+TIRED = [
+    sys.executable,
+    "-c",
+    """
+import sys
+from futebus.commands.record import main
+from futebus.recorder.holder import Holder
+made = Holder.__init__
+def __init__(self, *given):
+    made(self, *given)
+    self._brief_lives = 100_000
+Holder.__init__ = __init__
+sys.exit(main())
+""",
+]
+"""A recorder whose drains have died all night, each one at once."""
+
 PUBLISHER = "futebus-publish"
 """What the process that publishes calls itself."""
 

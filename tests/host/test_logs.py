@@ -17,25 +17,12 @@ import pytest
 from futebus.host import logs
 from futebus.host.service import ServiceManager
 
+from ..helpers.descriptors import fill
 from ..helpers.mounts import FUTEBUS, abort, device_of, have_unmounted
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
 LOST = re.compile(r"\((\d+) lines? (?:was|were) not logged: nobody read (?:it|them) in time\)")
-
-
-def fill(descriptor: int) -> int:
-    """Fills what can be written to. Returns with how many bytes. It is a blocking one afterwards."""
-    os.set_blocking(descriptor, False)
-    count = 0
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            count += os.write(descriptor, b"x" * 1000 + b"\n")
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            count += os.write(descriptor, b"\n")
-    os.set_blocking(descriptor, True)
-    return count
 
 
 def pipe() -> tuple[int, int]:

@@ -74,9 +74,15 @@ def unforking(obstacle: Path) -> list[str]:
     return [sys.executable, "-m", "tests.recorder.unforking", str(obstacle)]
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        *((call, "no process can be started (Resource temporarily unavailable); what waits there is not lost") for call in CALLS),
+        (THREAD, "{spool}: no thread can be started\n"),
+    ],
+)
 def test_nothing_is_lost_while_no_drain_can_be_started(
-    bus: Mount, recording: Recording, obstacle: Path, unforking: list[str], call: str
+    bus: Mount, recording: Recording, obstacle: Path, unforking: list[str], call: str, said: str
 ) -> None:
     recorder = recording(bus / "U_x", command=unforking)
     (bus / "U_x").write_bytes(numbered(0, 10))
@@ -84,7 +90,7 @@ def test_nothing_is_lost_while_no_drain_can_be_started(
     drain = recorder.drain()
     obstacle.write_text(call)
     kill(drain)
-    recorder.wait_for("no process can be started (Resource temporarily unavailable); what waits there is not lost")
+    recorder.wait_for(said.format(spool=recorder.spool))
     (bus / "U_x").write_bytes(numbered(10, 20))
     obstacle.unlink()
     until(lambda: Spool(recorder.spool).end == 20, "they come again")
@@ -140,23 +146,6 @@ def test_lines_are_recorded_when_no_publisher_can_be_started_at_first(
 
 
 # ---------------------------------------------------------------------------------------------- no thread, no descriptor
-
-
-def test_nothing_is_lost_while_no_thread_can_be_started(
-    bus: Mount, recording: Recording, obstacle: Path, unforking: list[str]
-) -> None:
-    recorder = recording(bus / "U_x", command=unforking)
-    (bus / "U_x").write_bytes(numbered(0, 10))
-    until(lambda: Spool(recorder.spool).end == 10, "lines come")
-    drain = recorder.drain()
-    obstacle.write_text(THREAD)
-    kill(drain)
-    recorder.wait_for(f"{recorder.spool}: no thread can be started\n")
-    (bus / "U_x").write_bytes(numbered(10, 20))
-    obstacle.unlink()
-    until(lambda: Spool(recorder.spool).end == 20, "they come again")
-    recorder.end()
-    assert lines_of(recorder.spool) == numbered(0, 20)
 
 
 def test_a_recorder_is_ended_while_no_thread_can_be_started(

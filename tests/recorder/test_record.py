@@ -19,7 +19,7 @@ from futebus.spool import Spool
 from ..helpers.insistent import Insistent
 from ..helpers.mounts import Mount, Mounting, bash, run
 from ..helpers.programs import Start
-from ..helpers.recorders import RECORD, Recording, Remounting, fill, is_alive, kill
+from ..helpers.recorders import RECORD, TIRED, Recording, Remounting, fill, is_alive, kill
 from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import lines_of, numbered
 from ..spool.writers import finish, numbers_of, wait_for_more, writers
@@ -92,10 +92,7 @@ def test_a_drain_that_always_dies_is_started_with_pauses(bus: Mount, recording: 
 
 
 def test_a_drain_that_died_all_night_is_started_with_the_longest_pause(bus: Mount, recording: Recording) -> None:
-    code = "import sys; from futebus.commands import record; from futebus.recorder import holder; made = holder.Holder.__init__\n"
-    code += "def __init__(self, *given): made(self, *given); self._brief_lives = 100_000\n"
-    code += "holder.Holder.__init__ = __init__; sys.exit(record.main())"
-    recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
+    recorder = recording(bus / "U_x", command=TIRED)
     kill(recorder.drain())
     until(lambda: "SIGKILL" in recorder.words, "it is said")
     (bus / "U_x").write_bytes(b"one\n")
