@@ -91,11 +91,12 @@ def nobody_is_stuck(request: pytest.FixtureRequest) -> Iterator[None]:
 def place() -> Iterator[Path]:
     """An empty directory that every user can enter, which pytest's tmp_path is not.
 
-    It has a number: letters by chance were once a word that a bus must not say, and its path is in what it does say.
+    Its name is of letters that stand together in no word: others were by chance one that a bus must not say, though its path is
+    in what it does say. It has no digits, which were by chance the number of a port, and another one was put in its place.
     """
     base = Path(tempfile.gettempdir()).resolve()
     while True:
-        directory = base / f"futebus-{secrets.randbelow(10**12):012}"
+        directory = base / f"futebus-{''.join(secrets.choice('jqxz') for _ in range(12))}"
         with contextlib.suppress(FileExistsError):
             directory.mkdir(0o755)
             break

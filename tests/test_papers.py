@@ -100,7 +100,7 @@ def test_the_collector(bus: Mount, start: Start, place: Path) -> None:
 def test_the_program_that_polls(bus: Mount, start: Start) -> None:
     [program] = blocks(README, "python")[:1]
     other = os.open(bus / "A_chat", os.O_RDWR | os.O_CREAT)
-    process = start(TREE / ".venv" / "bin" / "python", "-c", program.replace("/mnt/bus", str(bus.path)).replace("5000", "1000"))
+    process = start(TREE / ".venv" / "bin" / "python", "-c", program.replace("5000", "1000").replace("/mnt/bus", str(bus.path)))
     assert os.read(other, 100) == b"{2}anybody here?\n"
     os.write(other, b"{2}yes, me\n")
     assert process.communicate(timeout=DEADLINE)[0] == "{1}yes, me\n"

@@ -90,7 +90,7 @@ def test_who_has_no_certificate_of_the_authority_is_not_let_in(bus: Mount, start
 
 
 def test_the_example_of_the_manual_page(bus: Mount, start: Start, papers: Path) -> None:
-    example = examples("futebus-tmb.1")[-1].replace("/mnt/bus", str(bus.path)).replace("4711", "0")
+    example = examples("futebus-tmb.1")[-1].replace("4711", "0").replace("/mnt/bus", str(bus.path))
     log = papers / "log"
     with log.open("w") as stream:
         start("bash", "-c", example, cwd=papers, env=environment(papers), stderr=stream)
