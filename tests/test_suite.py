@@ -46,7 +46,7 @@ OUTCOMES = [([], "1 passed, 2 skipped, 1 xfailed"), (["--no-skips"], "1 failed, 
 def test_where_nothing_may_be_skipped_a_skip_is_a_failure(place: Path, options: list[str], outcome: str) -> None:
     (place / "test_skips.py").write_text(SKIPS)
     words = ["-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "--rootdir", str(place), *options]
-    done = run(sys.executable, *words, place / "test_skips.py", cwd=ROOT, env={**os.environ, "PYTEST_ADDOPTS": ""}, timeout=100)
+    done = run(sys.executable, *words, place / "test_skips.py", cwd=ROOT, env={**os.environ, "PYTEST_ADDOPTS": ""})
     assert outcome in done.stdout, done.stdout + done.stderr
     if options:
         assert "not today" in done.stdout

@@ -171,14 +171,20 @@ def _detach(directory: int, path: str) -> str:
 
 def is_left(mount: Mount) -> bool:
     """Whether a mount whose connection was cut is still there: one that has its numbers, and no daemon."""
-    here = _found(mount)
-    if here is None:
-        return False
-    with _opened(here) as directory:
-        try:
-            return directory is None or _asked(directory, here) != 0  # out of reach, whose it is cannot be told
-        except MountError:
-            return False  # its daemon hangs
+    for _ in range(LOOKS):
+        here = _found(mount)
+        if here is None:
+            return False
+        with _opened(here) as directory:
+            try:
+                if directory is not None and _asked(directory, here) == 0:  # out of reach, whose it is cannot be told
+                    return False
+            except MountError:
+                return False  # its daemon hangs
+            if _found(mount) == here:
+                return True
+        # Another one has had its numbers, and was unmounted while it was looked at: that is not dead, but gone. Or it was moved.
+    return True
 
 
 def _found(mount: Mount) -> Mount | None:

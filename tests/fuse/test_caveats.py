@@ -73,7 +73,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, body in READERS.items():
         text = f"public class {name} {{ public static void main(String[] args) throws Exception {{ {body} }} }}"
         (directory / f"{name}.java").write_text(text)
-    done = run("javac", *directory.glob("*.java"), timeout=100)
+    done = run("javac", *directory.glob("*.java"))
     assert done.returncode == 0, done
     return directory
 
@@ -87,7 +87,7 @@ def test_java_that_asks_how_much_there_is_fails_on_a_channel_and_works_on_a_pipe
     reader = start("bash", "-c", f"{program} < {bus.path}/B_j")
     bus.wait_for_readers(1, "B_j")
     (bus / "B_j").write_text("hello\n")
-    output, words = reader.communicate(timeout=60)
+    output, words = reader.communicate(timeout=DEADLINE)
     assert "Illegal seek" in words or "NoSuchElementException" in words
     assert output == ""
     reader = start("bash", "-c", f"cat {bus.path}/B_j | {program}")
@@ -103,7 +103,7 @@ def test_java_that_reads_works(bus: Mount, start: Start, java: Path, name: str) 
     reader = start("java", "-XX:TieredStopAtLevel=1", "-cp", java, name, bus / "B_j")
     bus.wait_for_readers(1, "B_j")
     (bus / "B_j").write_text("hello\n")
-    assert reader.communicate(timeout=60)[0] == "hello\n"
+    assert reader.communicate(timeout=DEADLINE)[0] == "hello\n"
 
 
 # ---------------------------------------------------------------------------------------------- EINTR
@@ -159,7 +159,7 @@ def test_what_reads_from_a_pipe_goes_on(bus: Mount, start: Start) -> None:
 
 def test_io_uring_waits_for_a_full_buffer(bus: Mount, start: Start, tmp_path: Path) -> None:
     program = tmp_path / "uring"
-    assert run("gcc", "-o", program, Path(__file__).with_name("uring.c"), timeout=60).returncode == 0
+    assert run("gcc", "-o", program, Path(__file__).with_name("uring.c")).returncode == 0
     bus.touch("B_x")
     channel = os.open(bus / "B_x", os.O_RDONLY)  # Python's own open() asks for the size, and then there is an end of file
     reader = start(program, "12", stdin=channel)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ..helpers.mounts import SHOWN, Mount, Mounting, run
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 
 
 def refusal(call: object, *arguments: object) -> str:
@@ -363,6 +363,6 @@ for _ in range(150):
     os.close(os.open({str(channel)!r}, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 """
     racers = [subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) for _ in range(12)]
-    assert [racer.communicate(timeout=60)[1] for racer in racers] == [""] * 12
+    assert [racer.communicate(timeout=DEADLINE)[1] for racer in racers] == [""] * 12
     bus.wait_for_clients(1, f"{letter}_x")
     os.close(master)

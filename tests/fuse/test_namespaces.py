@@ -34,7 +34,7 @@ def test_nobody_stands_behind_a_slave_that_waits(mounting: Mounting, start: Star
     bus.wait_for_blocked_writers(6, "U_x")
     openers = [start(sys.executable, "-c", OPENS, bus / "U_x", "100") for _ in range(6)]
     for opener in openers:
-        assert opener.communicate(timeout=60) == ("done\n", ""), "and none of them is sent back twice"
+        assert opener.communicate(timeout=DEADLINE) == ("done\n", ""), "and none of them is sent back twice"
     for process in waiting:
         process.kill()
         process.wait(DEADLINE)

@@ -222,7 +222,7 @@ def syslog(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.sock
     address = place / "log"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         made.bind(str(address))
-        made.settimeout(20)
+        made.settimeout(DEADLINE)
         monkeypatch.setattr(logs, "SYSLOG", str(address))
         yield made
 

@@ -54,7 +54,7 @@ mapped = libc.mmap(None, ctypes.c_size_t(4096), mmap.PROT_READ, mmap.MAP_PRIVATE
 print("mapped", flush=True)
 ctypes.string_at(mapped, 1)
 """
-    done = subprocess.run([sys.executable, "-c", program, bus / "B_x", mode], capture_output=True, timeout=20, check=False)
+    done = subprocess.run([sys.executable, "-c", program, bus / "B_x", mode], capture_output=True, timeout=DEADLINE, check=False)
     assert done.returncode == -signal.SIGBUS, done
     assert done.stdout == b"mapped\n"
 

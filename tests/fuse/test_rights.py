@@ -11,7 +11,7 @@ import pytest
 
 from ..helpers.mounts import FUTEBUS, Mount, Mounting, abort, bash, device_of, have_unmounted, run
 from ..helpers.users import ANN, BECOME, BOB, MOUNTER, NOBODY
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 
 BOB_IN_ANNS_GROUP = {"user": 64002, "group": 64002, "extra_groups": [64001]}
 
@@ -108,7 +108,7 @@ def test_a_channel_that_came_between_looking_and_creating_keeps_its_rights(mount
         subprocess.Popen([sys.executable, "-c", BECOME + RACER, bus / "B_x", str(who)], stdout=subprocess.PIPE, text=True)
         for who in (64001, 64002)
     ]
-    assert [racer.communicate(timeout=60)[0] for racer in racers] == ["200\n"] * 2
+    assert [racer.communicate(timeout=DEADLINE)[0] for racer in racers] == ["200\n"] * 2
 
 
 def test_the_limit_per_user_is_for_each_but_root(mounting: Mounting) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from futebus.fuse import mountpoint
 from futebus.fuse.mountpoint import is_left, take_away
 from futebus.host.mounted import mounted_on
 
@@ -170,6 +171,26 @@ def test_what_another_has_mounted_is_not_it(mounting: Mounting) -> None:
         assert not is_left(mount._replace(owner=(0, 0)))
         assert take_away(mount._replace(owner=(0, 0)), lambda: True) == ""
     assert device_of(bus.path)
+
+
+@pytest.mark.parametrize("look", ["_opened", "_asked"])
+def test_another_one_that_goes_while_it_is_looked_at_is_not_left(
+    mounting: Mounting, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    bus = mounting()
+    mount = mounted_on(str(bus.path))
+    assert mount
+    real = getattr(mountpoint, look)
+    looks = []
+
+    def late(*given: object) -> object:
+        looks.append(given)
+        bus.unmount()
+        return real(*given)
+
+    monkeypatch.setattr(mountpoint, look, late)
+    assert not is_left(mount)
+    assert len(looks) == 1
 
 
 def test_one_that_is_cut_below_another_mount_says_so(mounting: Mounting) -> None:

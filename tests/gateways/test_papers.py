@@ -41,7 +41,7 @@ def test_the_text_message_bus(bus: Mount, place: Path, start: Start) -> None:
                     port = re.findall(r"127\.0\.0\.1:(\d+)\n", shell.shown)[0]
                 elif text in typed_at_the_peer and terminal is peer:
                     typed_at_the_peer.remove(text)
-                    peer.type(text)
+                    peer.type(text, to_program=True)
                 elif text.startswith("$ "):
                     terminal.type(text.removeprefix("$ ").replace("4711", port if terminal is peer else "4711"))
                     if text.startswith("$ cat "):

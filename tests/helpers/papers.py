@@ -130,8 +130,10 @@ class Terminal:
                 self._shown += data.decode(errors="replace").replace("\r\n", "\n")
         return self._shown
 
-    def type(self, words: str) -> None:
-        """Types a line, and waits until it is shown."""
+    def type(self, words: str, *, to_program: bool = False) -> None:
+        """Types a line, and waits until it is shown: by the shell, or by the terminal if a program is to read it."""
+        if to_program:  # the shell has shown the command before it gives the terminal back its echo
+            until(lambda: termios.tcgetattr(self._there)[3] & termios.ECHO, "the terminal shows what is typed")
         os.write(self._terminal, f"{words}\n".encode())
         self.expect(f"{words}\n")
 

@@ -93,7 +93,7 @@ def test_a_stderr_that_nobody_reads_stops_nobody(place: Path, start: Start, ends
         until(is_told, "it is told again what happens")
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(DEADLINE) == 0
-        reader.join(20)
+        reader.join(DEADLINE)
         text = text_of(pieces)
     finally:
         abort(directory)
@@ -266,7 +266,7 @@ def test_a_service_manager_that_is_stuck_stops_nobody(place: Path, start: Start)
             until(lambda: device_of(directory), "it is mounted")
             for _ in range(300):
                 assert (directory / "_stat").read_text()
-            manager.settimeout(20)
+            manager.settimeout(DEADLINE)
             told: list[str] = []
             while "READY=1" not in told:
                 told += manager.recv(4096).decode().split("\n")

@@ -139,7 +139,7 @@ def run_helper(*arguments: object) -> list[tuple[int, int, str]]:
     """Runs the helper to its end. Returns what it has printed."""
     command = [sys.executable, "-m", __name__, *map(str, arguments)]
     root = Path(__file__).parents[3]
-    helper = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100, check=False)
+    helper = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=270, check=False)
     assert helper.returncode == 0, helper.stderr
     return [tuple(json.loads(line)) for line in helper.stdout.splitlines()]
 

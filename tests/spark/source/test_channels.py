@@ -21,7 +21,7 @@ from futebus.spool import Spool, SpoolInUse, SpoolWriter
 from ...helpers.descriptors import descriptors
 from ...helpers.insistent import Insistent
 from ...helpers.mounts import SHOWN, Mount, Mounting
-from ...helpers.waiting import until
+from ...helpers.waiting import DEADLINE, until
 
 Said = list[tuple[str, str]]
 
@@ -234,7 +234,7 @@ def test_channels_that_may_not_be_read(mounting: Mounting, place: Path, start: A
     assert child.stdout.readline() == "begun\n"
     until(lambda: listens(bus, 1), "what may be read is read")
     (bus / "B_open").write_text("hello\n")
-    said, words = child.communicate(timeout=60)
+    said, words = child.communicate(timeout=DEADLINE)
     assert said == "[('B_open', 'hello')]\n"
     lines = words.splitlines()
     assert len(lines) == 101
@@ -251,7 +251,7 @@ def test_more_channels_than_open_files(bus: Mount, place: Path, start: Any) -> N
     assert child.stdout.readline() == "begun\n"
     until(lambda: listens(bus, 10), "ten are read")
     (bus / "B_00").write_text("hello\n")
-    said, words = child.communicate(timeout=60)
+    said, words = child.communicate(timeout=DEADLINE)
     assert said == "[('B_00', 'hello')]\n"
     assert len(words.splitlines()) == 20
     assert f"futebus: {bus.path}/B_10: more than 10 channels need more open files (ulimit -n); it is left out\n" in words
@@ -264,7 +264,7 @@ def test_a_spark_that_has_gone_is_no_error(bus: Mount, place: Path, start: Any) 
     assert child.stdout.readline() == "begun\n"
     until(lambda: listens(bus, 1), "it is read")
     (bus / "B_x").write_text("hello\n")
-    assert child.communicate(timeout=60) == ("", "")
+    assert child.communicate(timeout=DEADLINE) == ("", "")
     assert child.returncode == 0
     assert not bus.clients("B_x")
 
@@ -282,7 +282,7 @@ def test_a_signal_takes_nothing_from_who_has_just_written(bus: Mount, place: Pat
     assert child.stdout.readline() == "begun\n"
     until(lambda: listens(bus, 1), "it is read")
     (bus / "B_x").write_text("hello\n")
-    assert child.communicate(timeout=60)[1] == ""
+    assert child.communicate(timeout=DEADLINE)[1] == ""
     assert child.returncode == 128 + signal.SIGTERM
     assert Spool(place / "spools" / "B_x").end == 51
 

@@ -22,7 +22,7 @@ from futebus.spool import Spool, SpoolWriter
 from tests.helpers.mounts import Mount, Mounting
 from tests.helpers.programs import Start
 from tests.helpers.sparks import is_well
-from tests.helpers.waiting import until
+from tests.helpers.waiting import DEADLINE, until
 
 from .kept import Keep, Kept, keep
 from .streams import EXTERNAL, Stream, say, spool, stream, wait_for_query
@@ -237,7 +237,7 @@ def test_a_slow_query_loses_nothing_and_its_writers_do_not_wait(mounting: Mounti
 
     class Slow(Kept):
         def __call__(self, rows: DataFrame, batch: int) -> None:
-            assert goes_on.wait(60)
+            assert goes_on.wait(DEADLINE)
             super().__call__(rows, batch)
 
     query = Slow(tmp_path).start(stream(bus / "U_jobs", "value STRING", master="true"))

@@ -16,7 +16,7 @@ from futebus.view.web import server
 from ...helpers.mounts import Mount, Mounting, hanging, run
 from ...helpers.papers import Shell, environment, examples
 from ...helpers.programs import Start
-from ...helpers.waiting import until
+from ...helpers.waiting import DEADLINE, until
 from .webs import WEB, Web
 
 FILES = {
@@ -171,7 +171,7 @@ def test_it_listens_on_both_families(bus: Mount, place: Path, start: Start) -> N
 def test_it_tells_the_service_manager_when_it_is_ready_and_not_the_token(bus: Mount, place: Path, start: Start) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(place / "notify"))
-        manager.settimeout(60)
+        manager.settimeout(DEADLINE)
         process = start(*WEB, "--port", "0", bus.path, env={**os.environ, "NOTIFY_SOCKET": str(place / "notify")})
         told = manager.recv(1000).decode()
         assert told.startswith("READY=1\nSTATUS=the page is on http://localhost:")
