@@ -213,6 +213,8 @@ class Worker:
         )
         if spool is None:
             return DONE
+        for words in spool.changed:  # since the holder has looked
+            self._say(words)
         upkeep = Upkeep(spool, self._lock, self._recording, self._say)
         try:
             self._drain = self._new_drain(spool, upkeep)

@@ -213,7 +213,7 @@ class Directory:
         self.remove(f"{first:020d}.lines")
 
     def remove_begun(self) -> None:
-        """Removes the files of segments that were begun by a writer that was killed before there was an index."""
+        """Removes the files of segments that were begun by a writer that was killed before there was an index: see `restore`."""
         for name in self.names():
             stem, _, suffix = name.partition(".")
             is_begun = suffix == "new" or (suffix == "lines" and not self.has(f"{stem}.index"))

@@ -205,18 +205,20 @@ class LastSegment:
         assert self.mapped is not None, "it is closed"
         return len(self.mapped) - self.at >= room and self._marks < self._most_marks - 2
 
-    def grow(self, most: int, room: int) -> None:
+    def grow(self, most: int, room: int, tight: int) -> None:
         """Makes room where it is.
 
         Args:
             most: how long it should get, if the disk has room.
-            room: how many bytes more it must take at least.
+            room: how many bytes more it should take at least.
+            tight: how many bytes more it must take at least.
 
         Raises:
             OSError: there is none; nothing has changed.
         """
         assert self.mapped is not None, "it is closed"
-        got = reserve(self._lines, self._index, rooms(most, max(self.at + room, len(self.mapped))))
+        length = len(self.mapped)
+        got = reserve(self._lines, self._index, rooms(most, max(self.at + room, length), max(self.at + tight, length)))
         self._warmer.leave()
         self.mapped.resize(got.bytes)
         self._most_marks = max(self._most_marks, got.marks)
@@ -351,9 +353,10 @@ class LastSegment:
         """
         if self._lines < 0:
             return
-        at = self.at  # before its file is looked at: it may grow meanwhile
+        at, marked = self.at, self._marks * MARK.size  # before its files are looked at: they may grow meanwhile
         lines, index = os.fstat(self._lines), os.fstat(self._index)
-        if not lines.st_nlink or not index.st_nlink or lines.st_size < at:
+        is_cut = lines.st_size < at or index.st_size < marked or os.pread(self._index, MARK.size, 0) == bytes(MARK.size)
+        if not lines.st_nlink or not index.st_nlink or is_cut:
             raise NotASpool(f"{spool} has lost its newest file while that was written")
 
     def close(self, size: int | None) -> None:

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from .files import FULL
-from .layout import MARK, MARKS
+from .layout import MARK, MARKS, READ_ROOM
 from .repair import STEP_BYTES
 
 LEAST_MARKS = 128
 """How many appends a segment has room for where the disk has little: a page of the index."""
+
+LEAST_BYTES = 64 << 10
+"""How many bytes of lines then, if they may come in pieces. With less room than this a disk counts as full."""
 
 
 class Room(NamedTuple):
@@ -24,12 +27,13 @@ class Room(NamedTuple):
     marks: int
 
 
-def rooms(most: int, least: int) -> Iterator[Room]:
+def rooms(most: int, least: int, tight: int | None = None) -> Iterator[Room]:
     """What to ask the disk for, one after the other: where there is little, a shorter segment, which ends sooner.
 
     Args:
         most: so many bytes at first.
-        least: with fewer, it is of no use.
+        least: with fewer, marks have to make do first.
+        tight: with fewer, it is of no use; if not given, `least`.
     """
     size, marks = max(most, least), MARKS
     yield Room(size, marks)
@@ -38,6 +42,9 @@ def rooms(most: int, least: int) -> Iterator[Room]:
         yield Room(size, marks)
     while marks > LEAST_MARKS:
         marks = max(marks // 16, LEAST_MARKS)
+        yield Room(size, marks)
+    while tight is not None and size > tight:
+        size = max(size // 2, tight)
         yield Room(size, marks)
 
 
@@ -82,18 +89,14 @@ def take_room(lines: int, index: int, least: int) -> Room:
         OSError: there is no room even for what is in it.
     """
     size, kept = os.fstat(lines).st_size, os.fstat(index).st_size
-    marks = MARKS
+    marks = kept // MARK.size
     try:
-        # Marks come first: where lines have room, so must their marks.
-        os.posix_fallocate(index, 0, MARKS * MARK.size)
-    except OSError:
-        # A copy has holes where there were zeros, and to write into one takes room, too.
-        try:
-            os.ftruncate(index, kept)
+        # Marks come first: where lines have room, so must their marks. A copy has holes where there were zeros, and to write into
+        # one takes room, too.
+        if kept:
             os.posix_fallocate(index, 0, kept)
-            marks = kept // MARK.size
-        except OSError:
-            marks = 0
+    except OSError:
+        marks = 0
     try:
         if size:
             os.posix_fallocate(lines, 0, size)
@@ -104,9 +107,9 @@ def take_room(lines: int, index: int, least: int) -> Room:
         if size:
             os.posix_fallocate(lines, 0, size)
     try:
-        os.posix_fallocate(lines, 0, max(size, least))
+        wishes = rooms(max(size, least), max(size, min(least, READ_ROOM)), max(size, min(least, LEAST_BYTES)))
+        marks = max(marks, reserve(lines, index, wishes).marks)
     except OSError:
-        os.ftruncate(lines, size)
         if not size:
             # It is empty. A file must have a byte to be mapped, and without that its spool could not be opened.
             os.posix_fallocate(lines, 0, 1)

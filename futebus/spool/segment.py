@@ -104,13 +104,24 @@ class Segment:
                 del self._marks[-4:]
         else:
             end, is_known = self._end(self.stop, status)
-            found = mended(self._read(0), self._blocks(), self.first, end, is_end_known=is_known)
+            blocks = self.blocks(self.path, self._dir_fd)
+            found = mended(self._read(0), blocks, self.first, end, is_end_known=is_known)
             self._marks = array("Q", b"".join(mark.packed() for mark in found))
         return True
 
-    def _blocks(self) -> Iterator[bytes]:
-        """Its lines, and whatever its file has behind them. What the disk cannot read is a hole."""
-        descriptor = open_to_read(self.path, self._dir_fd)
+    def packed(self) -> bytes:
+        """Its marks, as an index has them."""
+        return self._marks.tobytes()
+
+    @staticmethod
+    def blocks(path: Path, dir_fd: int | None = None) -> Iterator[bytes]:
+        """The lines of a segment, and whatever their file has behind them. What the disk cannot read is a hole.
+
+        Args:
+            path: of that file.
+            dir_fd: its directory, open.
+        """
+        descriptor = open_to_read(path, dir_fd)
         try:
             at, size = 0, os.fstat(descriptor).st_size
             while at < size:

@@ -20,7 +20,8 @@ from .layout import FIRST_SEGMENT_BYTES, FORMAT, READ_BYTES, READ_ROOM, SEGMENT_
 from .lock import SpoolLock
 from .marks import Mark
 from .repair import UNKNOWN, boot
-from .room import Room, rooms, smallest
+from .restore import restore
+from .room import LEAST_BYTES, Room, rooms, smallest
 from .segment import Segment
 from .warming import Warmer
 
@@ -61,12 +62,16 @@ class SpoolWriter:
         self._first_segment_bytes = self._next_segment_bytes = min(first_segment_bytes, segment_bytes)
         self._room = min(READ_ROOM, max(segment_bytes // 4, 1))
         """How much room one read wants. A segment that is hardly longer would end behind each."""
+        self._tight = min(LEAST_BYTES, self._room)
+        """How much it makes do with where the disk has little."""
         self.torn = 0
         """How many bytes of a line without an end were cut off when it was opened."""
         self.recovered = 0
         """How many lines were found then that the writer before had taken and not marked."""
         self.damage: list[str] = []
-        """What was found then to be wrong with segments before the last, a sentence each. It stays as it is."""
+        """What was found then to be wrong with its segments, a sentence each."""
+        self.changed: list[str] = []
+        """What of that was mended, or could not be: nobody finds it again. The rest stays as it is."""
         self._last: LastSegment | None = None
         self._synced_first = -1
         self._unsynced: list[int] = []
@@ -95,7 +100,8 @@ class SpoolWriter:
 
     def _open_last(self, is_continued: bool) -> None:
         identity = self._lock.read_again()
-        self.damage = []
+        self.changed = restore(self.path, self._directory, identity.least, identity.lost)
+        self.damage = self.changed[:]
         self._directory.remove_begun()
         firsts = segment_firsts(self.path, self._directory.descriptor)
         while firsts and firsts[0] < identity.least:
@@ -113,12 +119,14 @@ class SpoolWriter:
             self._directory.remove_segment(segment.first)
         if identity.boot:
             # It had one, which was on the disk. Nobody should take the offsets of lines that are gone for those of others.
-            self.damage.append(f"{self.path} has lost all of its segments, and goes on as a new spool")
+            self.changed.append(f"{self.path} has lost all of its segments, and goes on as a new spool")
+            self.damage = self.changed[:]
             self._lock.note(format=FORMAT, id=str(uuid.uuid4()), boot="")
         # It must be there also after a loss of power, before it is noted that there is one.
         self._knows_plain = self._lock.identity.format >= FORMAT
         mark, size = Mark(identity.least, 0, time.time_ns(), identity.lost), self._next_segment_bytes
-        self._begin_segment(mark, rooms(size, min(self._room, size)), is_durable=True)
+        wishes = rooms(size, min(self._room, size), min(self._tight, size))
+        self._begin_segment(mark, wishes, is_durable=True)
         self._note()
 
     def _note(self) -> None:
@@ -171,24 +179,30 @@ class SpoolWriter:
         self._next_segment_bytes = min(2 * size, self._segment_bytes)
         return last
 
-    def _make_room(self, room: int) -> LastSegment:
-        """Returns the last segment, which has room then."""
+    def _make_room(self, room: int | None) -> LastSegment:
+        """Returns the last segment, which has room then: for that many bytes, or for what one read wants, or makes do with."""
         last = self._last
         if last is None or not self._is_sound:
             last = self._ready()
-        if not last.has_room(room):
+        if not last.has_room(self._least(last, room)):
+            wanted, tight = (self._room, self._tight) if room is None else (room, room)
             with blamed(self.path):
                 if last.mark.byte:
-                    last = self._turn_over(last, room)
-                if not last.has_room(room):
+                    last = self._turn_over(last, wanted, tight)
+                if not last.has_room(self._least(last, room)):
                     # There is nothing in it yet that would end it.
-                    last.grow(self._next_segment_bytes, room)
+                    last.grow(self._next_segment_bytes, wanted, tight)
         return last
 
-    def _turn_over(self, last: LastSegment, room: int) -> LastSegment:
+    def _least(self, last: LastSegment, room: int | None) -> int:
+        """With less room than this, a segment has none. One that is short, since the disk has little, is filled all the same."""
+        return min(self._room, max(len(last), self._tight) // 4) if room is None else room
+
+    def _turn_over(self, last: LastSegment, room: int, tight: int) -> LastSegment:
         """Begins the next segment, if need be without room for a line. A line that is not finished moves on to it."""
         unfinished = last.unfinished
-        least, size, had_room = len(unfinished) + room, len(last), last.has_room(room)
+        least, size = len(unfinished) + room, len(last)
+        tight += len(unfinished)
         self._next_segment_bytes = max(self._next_segment_bytes, least)
         self._is_sound = False
         try:
@@ -199,15 +213,14 @@ class SpoolWriter:
                     raise
                 # What is not ended is never removed, and a full disk would stay so. What it had for itself is enough to end it.
                 last.give_back()
-                wishes = (*rooms(self._next_segment_bytes, least), smallest(len(unfinished)))
+                wishes = (*rooms(self._next_segment_bytes, least, tight), smallest(len(unfinished)))
                 following = self._begin_segment(last.mark, wishes, unfinished)
         except OSError:
             # If nothing is left of it, nothing has changed.
             self._directory.remove_segment(last.mark.line)
             self._directory.remove(f"{last.mark.line:020d}.new")
-            if had_room:
-                with contextlib.suppress(OSError):
-                    last.grow(size, room)
+            with contextlib.suppress(OSError):
+                last.grow(size, size - last.at, size - last.at)
             self._is_sound = True
             raise
         self._is_sound = True
@@ -239,7 +252,7 @@ class SpoolWriter:
         Raises:
             OSError: there is none; nothing has changed. `ENOSPC`: the disk is full.
         """
-        self._make_room(room or self._room)
+        self._make_room(room)
 
     def read_from(self, channel: int, room: int | None = None, *, most: int = READ_BYTES) -> int:
         """Takes what one read of a channel gives.
@@ -256,7 +269,7 @@ class SpoolWriter:
             BlockingIOError: there is nothing to read, and the descriptor does not block.
             OSError: as `prepare` and as readv(2); nothing has been taken. If it has a file name, the spool is to blame.
         """
-        last = self._make_room(room or self._room)
+        last = self._make_room(room)
         self._is_sound = False
         try:
             size = last.read_from(channel, most)
@@ -359,7 +372,7 @@ class SpoolWriter:
         if last.mark.byte and last.began < time.time_ns() - int(age * 1e9):
             self._next_segment_bytes = max(self._first_segment_bytes, min(self._next_segment_bytes, 2 * last.mark.byte))
             with contextlib.suppress(OSError):  # without room for a new one, the old one stays
-                self._turn_over(last, self._room)
+                self._turn_over(last, self._room, self._tight)
 
     def remove_old(
         self, *, offset: int | None = None, size: int | None = None, age: float | None = None, until: int | None = None

@@ -53,14 +53,23 @@ PUBLISHER = "futebus-publish"
 Remounting = Callable[[Mount], Mount]
 
 
+@contextlib.contextmanager
+def disk(place: Path, size: str) -> Iterator[Path]:
+    """A file system of this size, as tmpfs(5) has it."""
+    directory = place / "disk"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(directory)], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
 @pytest.fixture
 def small_disk(place: Path) -> Iterator[Path]:
     """A file system of 8 MiB."""
-    directory = place / "disk"
-    directory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(directory)], check=True)
-    yield directory
-    subprocess.run(["umount", "-l", str(directory)], check=True)
+    with disk(place, "8m") as directory:
+        yield directory
 
 
 @pytest.fixture

@@ -138,13 +138,9 @@ def without_lines(path: Path) -> None:
     files(path, ".lines")[1].unlink()
 
 
-def without_index(path: Path) -> None:
-    files(path, ".index")[1].unlink()
-
-
 @pytest.mark.parametrize(
     "harm",
-    [cut_short, without_lines, without_index],
+    [cut_short, without_lines],
     ids=lambda harm: harm.__name__,
 )
 def test_a_segment_that_is_not_whole_is_told_by_readers_and_by_who_opens_it(path: Path, harm: Callable[[Path], None]) -> None:
@@ -169,6 +165,45 @@ def test_a_segment_that_is_not_whole_is_told_by_readers_and_by_who_opens_it(path
         assert f"to {third} (not included) are lost" in writer.damage[0]
         writer.append(numbered(3000, 3010))
     assert lines_of(path, third, 3010) == numbered(third, 3010)
+
+
+@pytest.mark.parametrize("gone", [(0,), (1,), (1, 2), (-1,), (0, 1, 2, 3, 4)], ids=str)
+def test_lines_without_an_index_are_found_again_when_the_spool_is_opened(path: Path, gone: tuple[int, ...]) -> None:
+    indexes = files(path, ".index")
+    assert len(indexes) == 5
+    last = Spool(path).last
+    moments = [Segment(path, int(index.stem))[-1].time for index in indexes]
+    for number in gone:
+        indexes[number].unlink()
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL) as writer:
+        words = [f"{indexes[number]} is damaged; its lines are found without it" for number in gone]
+        assert writer.damage == writer.changed == words
+        assert writer.end == 3000
+        assert all(index.exists() for index in indexes)
+    spool = Spool(path)
+    for size in (1000, 10_000, 1 << 20):
+        assert found(path, size=size) == ([*range(3000)], [])
+    assert spool.last.time >= last.time
+    times = [Segment(path, int(index.stem))[-1].time for index in indexes]
+    assert times == sorted(times)
+    assert all(time >= moment for time, moment in zip(times, moments, strict=True)), "what is known less exactly is not too early"
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL) as writer:
+        assert not writer.damage
+        writer.append(numbered(3000, 3010))
+    assert lines_of(path) == numbered(0, 3010)
+
+
+@pytest.mark.parametrize("harm", [cut_short, without_lines], ids=lambda harm: harm.__name__)
+def test_where_lines_are_gone_too_the_others_are_found_again(path: Path, harm: Callable[[Path], None]) -> None:
+    second, third = (int(file.stem) for file in files(path, ".lines")[1:3])
+    files(path, ".index")[1].unlink()
+    harm(path)
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL) as writer:
+        assert writer.end == 3000
+        assert writer.damage
+    numbers, damage = found(path)
+    assert [number for number in numbers if not second <= number < third] == [*range(second), *range(third, 3000)]
+    assert sorted({*range(second, third)} - {*numbers}) == [number for each in damage for number in each]
 
 
 def empty(index: bytes) -> bytes:

@@ -2,14 +2,16 @@
 
 import contextlib
 import errno
+import os
 import time
 from pathlib import Path
 
 import pytest
 
 from futebus.spool import Spool, SpoolLock, SpoolWriter, remove_unopened
+from futebus.spool.layout import MARK
 
-from ..helpers.recorders import fill
+from ..helpers.recorders import disk, fill
 from .spools import lines_of, numbered
 
 FEW = 1000
@@ -64,6 +66,51 @@ def test_what_is_to_be_kept_is_kept(path: Path) -> None:
         assert len(lines_of(path)) >= 1 << 20
         writer.append(numbered(end, end + FEW))
         assert lines_of(path) == numbered(Spool(path).begin, end + FEW)
+
+
+@pytest.mark.parametrize("size", ["300k", "1m", "1100k", "2m", "2200k", "4m"])
+@pytest.mark.parametrize("is_reopened", [False, True], ids=["", "opened again"])
+@pytest.mark.parametrize("few", [1, 50, 3000])
+def test_a_small_disk_is_used(place: Path, size: str, is_reopened: bool, few: int) -> None:
+    """What is read takes what there is, in shorter segments: all but little. `few` lines come at a time."""
+    source, sink = os.pipe()
+    os.set_blocking(source, False)
+    with disk(place, size) as directory:
+        path = directory / "spool"
+        with SpoolWriter(path, "B_x") as writer:
+            assert writer.end == 0
+        writer = SpoolWriter(path, "B_x")
+
+        def fill_up() -> None:
+            nonlocal writer
+            sent = 0
+            while True:
+                writer.prepare()
+                with contextlib.suppress(BlockingIOError):
+                    writer.read_from(source, most=few * 100)
+                    continue
+                os.write(sink, numbered(sent, sent + 500))
+                sent += 500
+                if is_reopened and sent % 1000 == 0:
+                    writer.close()
+                    writer = SpoolWriter(path, "B_x", is_continued=True)
+
+        with pytest.raises(OSError, match="No space left on device"):
+            fill_up()
+        end = writer.end
+        assert Spool(path).end == end
+        assert lines_of(path) == numbered(0, end)
+        status = os.statvfs(directory)
+        left = status.f_bavail * status.f_frsize
+        writer.close()
+        with contextlib.suppress(OSError), SpoolWriter(path, "B_x") as again:
+            assert again.end == end
+        assert lines_of(path) == numbered(0, end)
+        assert left < 150_000
+        each = 100 + MARK.size / few
+        assert end * each > status.f_blocks * status.f_frsize - 300_000
+    for descriptor in (source, sink):
+        os.close(descriptor)
 
 
 def test_age_ends_the_only_segment(path: Path) -> None:

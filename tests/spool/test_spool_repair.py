@@ -1,13 +1,16 @@
 """What is left in a spool by a writer that was killed, or by a loss of power, and what the next writer makes of it."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from futebus.spool import Spool, SpoolWriter
+from futebus.spool import NotASpool, Spool, SpoolLock, SpoolWriter
+from futebus.spool.files import Directory
 from futebus.spool.layout import MARK
+from futebus.spool.repair import boot
 
 from .spools import SMALL, killed, last_file, lines_of, numbered, path, small
 
@@ -86,15 +89,81 @@ def damaged(path: Path) -> Path:
         return killed(path)
 
 
-@pytest.mark.parametrize("content", [b"", bytes(4096)], ids=["empty", "zeros"])
-def test_a_segment_without_marks_is_given_up(path: Path, content: bytes) -> None:
+NO_MARKS = {"missing": None, "empty": b"", "zeros": bytes(4096), "noise": bytes(range(1, 65))}
+
+
+@pytest.mark.parametrize("content", NO_MARKS.values(), ids=NO_MARKS)
+@pytest.mark.parametrize("is_alone", [False, True], ids=["", "the only segment"])
+def test_the_lines_of_a_segment_without_marks_are_found_again(path: Path, content: bytes | None, is_alone: bool) -> None:
     copy = damaged(path)
-    last_file(copy, ".index").write_bytes(content)
-    assert Spool(copy).end == 1200
+    begin = 1200 if is_alone else 0
+    if is_alone:
+        with small(copy) as writer:
+            writer.note_lost(3)
+            writer.retain(offset=begin)
+    spool = Spool(copy)
+    lost = spool.lost_before(1201)
+    index = last_file(copy, ".index")
+    if content is None:
+        index.unlink()
+    else:
+        index.write_bytes(content)
+    if is_alone:
+        with pytest.raises(NotASpool, match="has no segments"):
+            _ = Spool(copy).end
+    else:
+        assert Spool(copy).end == 1200
     with small(copy) as writer:
-        assert writer.end == 1200
-        writer.append(numbered(1200, 1210))
-    assert lines_of(copy) == numbered(0, 1210)
+        assert writer.damage == writer.changed == [f"{index} is damaged; its lines are found without it"]
+        assert (writer.end, writer.lost) == (1400, lost)
+        writer.append(numbered(1400, 1410))
+    with small(copy) as writer:
+        assert not writer.damage
+    again = Spool(copy)
+    assert again.id == spool.id
+    assert lines_of(again) == numbered(begin, 1410)
+    assert again.offset_at(again.last.time + 1) == 1410
+
+
+def test_what_did_not_reach_the_disk_is_cut_off_though_there_are_no_marks(path: Path) -> None:
+    copy = damaged(path)
+    last_file(copy, ".index").write_bytes(b"")
+    with last_file(copy, ".lines").open("r+b") as file:
+        file.seek(5_050)
+        file.write(bytes(1000))
+    identity = copy / "spool.json"
+    identity.write_text(identity.read_text().replace(boot(), "another run of the system"))
+    with small(copy) as writer:
+        assert writer.end == 1250
+        writer.append(numbered(1250, 1300))
+    assert lines_of(copy) == numbered(0, 1300)
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["", "on a full disk"])
+def test_a_segment_that_was_removed_in_part_is_not_found_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """Retention removes the index first. On a full disk it may not be noted how far that has come: then lines are there again."""
+    copy = damaged(path)
+    with small(copy) as writer:
+        if is_full:
+            monkeypatch.setattr(SpoolLock, "note", full)
+        monkeypatch.setattr(Directory, "remove", index_only)
+        assert writer.retain(offset=1400) == 1200
+        monkeypatch.undo()
+    with small(copy) as writer:
+        assert writer.damage == ([f"{copy}/{0:020d}.index is damaged; its lines are found without it"] if is_full else [])
+    assert lines_of(copy) == numbered(0 if is_full else 1200, 1400)
+    assert (copy / f"{0:020d}.lines").exists() == is_full
+
+
+def full(lock: SpoolLock, **known: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def index_only(directory: Directory, name: str) -> None:
+    if name.endswith(".index"):
+        (directory.path / name).unlink()
 
 
 def test_a_segment_without_lines_is_given_up(path: Path) -> None:
