@@ -3,15 +3,19 @@
 The one rule: where there is a line, nothing is thrown away. A segment that was only begun has none yet: it gets an index first.
 """
 
+import contextlib
 import os
 import re
+import stat
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..host.durable import write_all
 from .files import Directory
-from .layout import LinesGone, count_lines
+from .layout import PLAIN, LinesGone, count_lines
 from .marks import Mark
-from .segment import Segment, ended, last_mark
+from .segment import Segment
 
 _LINES = re.compile(r"[0-9]{20}\.lines")
 
@@ -33,16 +37,19 @@ def restore(path: Path, directory: Directory, least: int, lost: int) -> list[str
 
     Raises:
         NotASpool: an index is no file.
-        OSError: as the system says; there may be no room for an index.
+        OSError: as the system says; there may be no room for an index, or it may not be possible to tell whether there are lines.
     """
-    firsts = sorted(first for name in directory.names() if _LINES.fullmatch(name) and (first := int(name[:20])) >= least)
+    firsts = sorted(first for name in directory.names() if _LINES.fullmatch(name) and least <= (first := int(name[:20])) < PLAIN)
     damage: list[str] = []
     stop: int | None = None
-    for before, first in reversed([*zip([None, *firsts], firsts, strict=False)]):
+    for place, first in reversed([*enumerate(firsts)]):
         if not _has_marks(path, directory, first, is_last=stop is None):
-            if not _has_lines(path, directory, first):
+            before = _last_known(path, directory, firsts[:place])
+            # What begins where there are lines of another one is none of ours.
+            if (before and before.line > first) or not _has_lines(path, directory, first):
                 continue
-            _give_index(path, directory, first, stop, _end_of(path, directory, before, first) or Mark(first, 0, 0, lost))
+            before = before or Mark(first, 0, 1, 0)
+            _give_index(path, directory, first, stop, before._replace(lost=max(before.lost, lost)))
             damage.append(f"{path / f'{first:020d}.index'} is damaged; its lines are found without it")
         stop = first
     return damage[::-1]
@@ -57,13 +64,21 @@ def _has_marks(path: Path, directory: Directory, first: int, *, is_last: bool) -
 
 
 def _has_lines(path: Path, directory: Directory, first: int) -> bool:
-    return any(count_lines(block) for block in Segment.blocks(path / f"{first:020d}.lines", directory.descriptor))
+    name = f"{first:020d}.lines"
+    if not stat.S_ISREG(os.stat(name, dir_fd=directory.descriptor, follow_symlinks=False).st_mode):
+        return False
+    # Closed here and not when it is forgotten: an interrupt would be forgotten with it.
+    with contextlib.closing(Segment.blocks(path / name, directory.descriptor, is_patient=False)) as blocks:
+        return any(count_lines(block) for block in blocks)
 
 
-def _end_of(path: Path, directory: Directory, before: int | None, first: int) -> Mark | None:
-    """With what a segment ended that goes before another one, if it is known."""
-    mark = None if before is None else last_mark(path, before, directory.descriptor, first)
-    return mark and mark._replace(time=ended(mark, path, first, directory.descriptor))
+def _last_known(path: Path, directory: Directory, firsts: Sequence[int]) -> Mark | None:
+    """The last mark of the last of these segments that has any."""
+    for first in reversed(firsts):
+        with contextlib.suppress(LinesGone):
+            if len(segment := Segment(path, first, directory.descriptor)):
+                return segment[-1]
+    return None
 
 
 def _give_index(path: Path, directory: Directory, first: int, stop: int | None, before: Mark) -> None:
@@ -72,10 +87,13 @@ def _give_index(path: Path, directory: Directory, first: int, stop: int | None, 
     try:
         if stop is None:
             status = os.stat(f"{first:020d}.lines", dir_fd=directory.descriptor, follow_symlinks=False)
-            data = Mark(first, 0, max(before.time, status.st_mtime_ns), before.lost).packed()
+            marks = [Mark(first, 0, min(status.st_mtime_ns, time.time_ns()), 0)]
         else:
-            data = Segment(path, first, directory.descriptor, stop=stop).packed()
-        write_all(index, data)
+            segment = Segment(path, first, directory.descriptor, stop=stop)
+            marks = [segment[number] for number in range(len(segment))]
+        # What was known before is no less from there on.
+        marks = [mark._replace(time=max(mark.time, before.time), lost=max(mark.lost, before.lost)) for mark in marks]
+        write_all(index, b"".join(mark.packed() for mark in marks))
     finally:
         os.close(index)
     directory.sync()

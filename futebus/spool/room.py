@@ -35,6 +35,7 @@ def rooms(most: int, least: int, tight: int | None = None) -> Iterator[Room]:
         least: with fewer, marks have to make do first.
         tight: with fewer, it is of no use; if not given, `least`.
     """
+    least = max(least, 1)  # a file must have a byte to be mapped
     size, marks = max(most, least), MARKS
     yield Room(size, marks)
     while size > least:
@@ -43,8 +44,8 @@ def rooms(most: int, least: int, tight: int | None = None) -> Iterator[Room]:
     while marks > LEAST_MARKS:
         marks = max(marks // 16, LEAST_MARKS)
         yield Room(size, marks)
-    while tight is not None and size > tight:
-        size = max(size // 2, tight)
+    while tight is not None and size > max(tight, 1):
+        size = max(size // 2, tight, 1)
         yield Room(size, marks)
 
 
@@ -88,7 +89,7 @@ def take_room(lines: int, index: int, least: int) -> Room:
     Raises:
         OSError: there is no room even for what is in it.
     """
-    size, kept = os.fstat(lines).st_size, os.fstat(index).st_size
+    size, kept = os.fstat(lines).st_size, min(os.fstat(index).st_size, MARKS * MARK.size)
     marks = kept // MARK.size
     try:
         # Marks come first: where lines have room, so must their marks. A copy has holes where there were zeros, and to write into

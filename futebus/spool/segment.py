@@ -5,7 +5,7 @@ import contextlib
 import errno
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from .layout import MARK, MARKS, LinesGone, SpoolError, is_whole, open_to_read, read_bytes
@@ -109,17 +109,17 @@ class Segment:
             self._marks = array("Q", b"".join(mark.packed() for mark in found))
         return True
 
-    def packed(self) -> bytes:
-        """Its marks, as an index has them."""
-        return self._marks.tobytes()
-
     @staticmethod
-    def blocks(path: Path, dir_fd: int | None = None) -> Iterator[bytes]:
-        """The lines of a segment, and whatever their file has behind them. What the disk cannot read is a hole.
+    def blocks(path: Path, dir_fd: int | None = None, *, is_patient: bool = True) -> Generator[bytes, None, None]:
+        """The lines of a segment, and whatever their file has behind them.
 
         Args:
             path: of that file.
             dir_fd: its directory, open.
+            is_patient: whether what the disk cannot read is a hole, and no error.
+
+        Raises:
+            OSError: it cannot be read.
         """
         descriptor = open_to_read(path, dir_fd)
         try:
@@ -128,7 +128,7 @@ class Segment:
                 try:
                     block = os.pread(descriptor, BLOCK_BYTES, at)
                 except OSError as error:
-                    if error.errno != errno.EIO:
+                    if error.errno != errno.EIO or not is_patient:
                         raise
                     block = bytes(min(BLOCK_BYTES, size - at))
                 if not block:

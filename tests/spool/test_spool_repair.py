@@ -3,6 +3,8 @@
 import errno
 import os
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,85 @@ def test_what_did_not_reach_the_disk_is_cut_off_though_there_are_no_marks(path: 
         assert writer.end == 1250
         writer.append(numbered(1250, 1300))
     assert lines_of(copy) == numbered(0, 1300)
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_lines_that_cannot_be_read_now_are_not_thrown_away(path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    copy = damaged(path)
+    sorted(copy.glob("*.index"))[number].unlink()
+
+    def fail(descriptor: int, size: int, at: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".lines"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(descriptor, size, at)
+
+    read = os.pread
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        small(copy)
+    monkeypatch.undo()
+    small(copy).close()
+    assert lines_of(copy) == numbered(0, 1400)
+
+
+@pytest.mark.parametrize("gone", [(-1,), (-2, -1)], ids=["the last", "the last two"])
+@pytest.mark.parametrize("content", [None, bytes(4096)], ids=["missing", "zeros"])
+def test_what_was_lost_is_no_less_afterwards(path: Path, gone: tuple[int, ...], content: bytes | None) -> None:
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL, first_segment_bytes=SMALL) as writer:
+        writer.append(numbered(0, 300))
+        writer.note_lost(7)
+        for begin in range(300, 3000, 50):
+            writer.append(numbered(begin, begin + 50))
+    indexes = sorted(path.glob("*.index"))
+    last = Spool(path).last
+    for number in gone:
+        if content is None:
+            indexes[number].unlink()
+        else:
+            indexes[number].write_bytes(content)
+    with small(path) as writer:
+        assert (writer.end, writer.lost) == (3000, 7)
+    spool = Spool(path)
+    assert [spool.lost_before(offset) for offset in range(301, 3001)] == [7] * 2700
+    assert spool.last.time >= last.time
+    assert lines_of(spool) == numbered(0, 3000)
+
+
+@pytest.mark.parametrize("moment", [0, 4_000_000_000], ids=["in 1970", "in 2096"])
+def test_the_time_of_a_file_is_not_believed_if_it_cannot_be_true(path: Path, moment: int) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 10))
+    last_file(path, ".index").unlink()
+    os.utime(last_file(path, ".lines"), (moment, moment))
+    with small(path) as writer:
+        assert writer.end == 10
+        writer.append(numbered(10, 20))
+    assert lines_of(path) == numbered(0, 20)
+    assert 0 < Spool(path).last.time <= time.time_ns()
+
+
+def a_link(file: Path) -> None:
+    file.symlink_to("/etc/hostname")
+
+
+def a_fifo(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def lines(file: Path) -> None:
+    file.write_bytes(b"x\n")
+
+
+STRANGE = {a_link: [5, 2000], a_fifo: [5, 2000], lines: [5, 10**20 - 1, (1 << 64) - 1, (1 << 64) - 2]}
+
+
+@pytest.mark.parametrize(("make", "number"), [(make, number) for make, numbers in STRANGE.items() for number in numbers])
+def test_what_is_no_segment_of_it_changes_nothing(path: Path, make: Callable[[Path], None], number: int) -> None:
+    copy = damaged(path)
+    make(copy / f"{number:020d}.lines")
+    with small(copy) as writer:
+        assert (writer.end, writer.damage) == (1400, [])
+    assert lines_of(copy) == numbered(0, 1400)
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["", "on a full disk"])
