@@ -115,21 +115,26 @@ def test_a_small_disk_is_used(place: Path, size: str, is_reopened: bool, few: in
 
 @pytest.mark.parametrize("size", ["300k", "1m", "2m"])
 def test_losses_are_noted_where_marks_have_run_out(place: Path, size: str) -> None:
+    """There are two marks for a line: it is for a loss that there is none left."""
+    source, sink = os.pipe()
     lost = 0
     with disk(place, size) as directory, SpoolWriter(directory / "spool", "B_x") as writer:
 
         def fill_up() -> None:
             nonlocal lost
             while True:
-                writer.append(numbered(writer.end, writer.end + 1))
-                if writer.end % 25 == 0:
-                    writer.note_lost(2)
-                    lost += 2
+                writer.prepare()
+                os.write(sink, numbered(writer.end, writer.end + 1))
+                writer.read_from(source)
+                writer.note_lost(2)
+                lost += 2
 
         with pytest.raises(OSError, match="No space left on device"):
             fill_up()
         assert writer.lost == Spool(directory / "spool").last.lost == lost
-        assert writer.end > 100
+        assert writer.end > 1000
+    for descriptor in (source, sink):
+        os.close(descriptor)
 
 
 def test_age_ends_the_only_segment(path: Path) -> None:
