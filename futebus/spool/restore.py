@@ -39,11 +39,13 @@ def restore(path: Path, directory: Directory, least: int, lost: int) -> list[str
         NotASpool: an index is no file.
         OSError: as the system says; there may be no room for an index, or it may not be possible to tell whether there are lines.
     """
-    firsts = sorted(first for name in directory.names() if _LINES.fullmatch(name) and least <= (first := int(name[:20])) < PLAIN)
+    names = {*directory.names()}
+    firsts = sorted(first for name in names if _LINES.fullmatch(name) and least <= (first := int(name[:20])) < PLAIN)
     damage: list[str] = []
     stop: int | None = None
     for place, first in reversed([*enumerate(firsts)]):
-        if not _has_marks(path, directory, first, is_last=stop is None):
+        # If it is not the last, readers need no more than an index.
+        if f"{first:020d}.index" not in names or (stop is None and not _last_known(path, directory, [first])):
             before = _last_known(path, directory, firsts[:place])
             # What begins where there are lines of another one is none of ours.
             if (before and before.line > first) or not _has_lines(path, directory, first):
@@ -53,14 +55,6 @@ def restore(path: Path, directory: Directory, least: int, lost: int) -> list[str
             damage.append(f"{path / f'{first:020d}.index'} is damaged; its lines are found without it")
         stop = first
     return damage[::-1]
-
-
-def _has_marks(path: Path, directory: Directory, first: int, *, is_last: bool) -> bool:
-    """Whether a segment has an index with something in it. If it is not the last, readers need no more than the index."""
-    try:
-        return directory.has(f"{first:020d}.index") and (not is_last or len(Segment(path, first, directory.descriptor)) > 0)
-    except LinesGone:
-        return False
 
 
 def _has_lines(path: Path, directory: Directory, first: int) -> bool:
