@@ -30,6 +30,12 @@ from .publishing import Publishing
 from .recording import Held, Recording, adopted
 from .worker import END_SECONDS, ENDED, FATAL, INSISTING_SECONDS, ORPHANED, Worker, note_lost, open_spool
 
+ASK_SECONDS = END_SECONDS / 2
+"""How long, at the end, the bus is waited for when it is asked something. A machine that is busy takes its time."""
+
+HASTY_SECONDS = 1.0
+"""The same when somebody has insisted that it ends."""
+
 LIVES_SECONDS = 1.0
 """A drain that dies is started again at once if it has lived for so long, or has taken lines; otherwise, the second time, after a
 pause."""
@@ -66,6 +72,8 @@ class Holder:
         """When it was last known that no signal waited to be taken."""
         self._came = 0.0
         """When the one that was taken last has come, at the earliest."""
+        self._is_impatient = False
+        """Whether somebody has insisted that it ends."""
         self._is_late = False
         """Whether the drain had to be killed at the deadline, or none could be started."""
         self._is_stuck = False
@@ -176,7 +184,7 @@ class Holder:
                 say(f"the bus on {recording.channel.parent} does not answer; waiting")
 
         # Lines may have been accepted as soon as it is open: then they are taken, though it is to end.
-        descriptor = apart(enter, self._wait, meanwhile, grace=END_SECONDS / 2, undo=_let_go)
+        descriptor = apart(enter, self._wait, meanwhile, grace=ASK_SECONDS, undo=_let_go)
         pass_on()
         if descriptor is None:
             return None
@@ -219,7 +227,9 @@ class Holder:
         if self._held is None:
             return False
         descriptor, channel = self._held.descriptor, self._recording.channel
-        before, now = self._before, apart(lambda wait: asked(descriptor), seconds=END_SECONDS / 2)
+        before, now = self._before, None
+        if before:
+            now = apart(lambda wait: asked(descriptor), seconds=HASTY_SECONDS if self._is_impatient else ASK_SECONDS)
         left = left_of(before, now) if before and now else 0
         is_unknown = self._is_late and not (before and now)
         is_untaken = left or is_unknown or (self._is_late and now and now.queued)
@@ -339,7 +349,8 @@ class Holder:
             draining = Worker(self._recording, held, self._lock, control, self._signals, self._say, self._give_up)
             outcome = draining.run()
             if outcome == ORPHANED:
-                self._deadline, self._is_late, self._looked = None, False, time.monotonic()
+                self._deadline, self._is_late, self._is_impatient = None, False, False
+                self._looked = time.monotonic()
                 if draining.signal is not None:
                     self._end_by(draining.signal, draining.signalled)
                     self._looked = draining.signalled
@@ -364,10 +375,10 @@ class Holder:
             self._begin_to_end()
             _tell_to_finish(control, self._ending)
         while True:
-            left = None if self._deadline is None else self._deadline - time.monotonic()
+            left = None if self._deadline is None else 0.0 if self._is_impatient else self._deadline - time.monotonic()
             soonest = min((each for each in (left, self._publishing.look()) if each is not None), default=None)
             number = self._signal({*self._signals, signal.SIGCHLD}, soonest)
-            if number is None and (self._deadline is None or time.monotonic() < self._deadline):
+            if number is None and not self._is_impatient and not self._is_over:
                 continue  # it is time to start the publisher again
             if number == signal.SIGCHLD:
                 pid, status = os.waitpid(child, os.WNOHANG)
@@ -398,8 +409,9 @@ class Holder:
             self._ending, self._asked = number, time.monotonic() if when is None else when
 
     def _is_insistent(self, number: int | None) -> bool:
-        """Whether one more signal has come, and not as the twin of the first."""
-        return number in self._signals and self._came - self._asked > INSISTING_SECONDS
+        """Whether one more signal has come, this one or one before, and not as the twin of the first."""
+        self._is_impatient = self._is_impatient or (number in self._signals and self._came - self._asked > INSISTING_SECONDS)
+        return self._is_impatient
 
     @property
     def _is_over(self) -> bool:
@@ -422,7 +434,7 @@ class Holder:
                 end(held.descriptor)
             return asked(held.descriptor)
 
-        self._before = apart(take, seconds=END_SECONDS / 2)
+        self._before = apart(take, lambda pause: not self._is_insistent(self._signal(self._signals, pause)), seconds=ASK_SECONDS)
         if is_ended:
             self._manager.drop(held.name)
 

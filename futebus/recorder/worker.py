@@ -25,10 +25,13 @@ from .ending import asked, left_of
 from .recording import Held, Recording
 from .upkeep import Upkeep, make_room
 
-FINISH_SECONDS = 1.5
-"""How long, at the end, what is still queued is taken. Who goes on writing then is heard no more."""
+HEARD_SECONDS = 1.5
+"""How long, at the end, those are heard who go on writing."""
 
-END_SECONDS = 2.0
+FINISH_SECONDS = 4.0
+"""How long, at the end, what waited when that began is taken. A machine that is busy takes its time."""
+
+END_SECONDS = 5.0
 """How long, at the end, the drain is waited for before it is killed, or ends itself if there is no holder."""
 
 INSISTING_SECONDS = 0.5
@@ -256,15 +259,21 @@ class Worker:
     def _finish(self, spool: SpoolWriter, upkeep: Upkeep) -> None:
         """Takes what is still queued."""
         before = asked(self._held.descriptor)
-        last = self._new_drain(spool, upkeep)
-        last.has_said_full = self._drain is not None and self._drain.has_said_full
-        timer = threading.Timer(FINISH_SECONDS, last.stop)
-        begin(timer)
-        last.run(only_until_idle=True)
-        timer.cancel()
-        timer.join()
-        now = asked(self._held.descriptor)
-        # The holder says it if something of what waited is left.
-        if not last.is_idle and before and now and not left_of(before, now):
-            self._say(f"{self._recording.channel}: lines still come; what is queued now is not in the spool")
-        last.close()
+        has_said_full = self._drain is not None and self._drain.has_said_full
+        for seconds in (HEARD_SECONDS, FINISH_SECONDS - HEARD_SECONDS):
+            last = self._new_drain(spool, upkeep)
+            last.has_said_full = has_said_full
+            timer = threading.Timer(seconds, last.stop)
+            begin(timer)
+            last.run(only_until_idle=True)
+            timer.cancel()
+            timer.join()
+            last.close()
+            has_said_full = last.has_said_full
+            now = asked(self._held.descriptor)
+            if last.is_idle or not before or not now:
+                return
+            if not left_of(before, now):
+                self._say(f"{self._recording.channel}: lines still come; what is queued now is not in the spool")
+                return
+        # The holder says what is left.

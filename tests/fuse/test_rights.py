@@ -1,5 +1,6 @@
 """Several users on one bus. The tests run as root and act as others."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -58,12 +59,20 @@ def test_only_the_owner_and_root_remove_or_change_a_channel(mounting: Mounting) 
 
 @pytest.fixture
 def protected_regular() -> Iterator[None]:
-    """The sysctl that many distributions set: no O_CREAT of somebody else's file in a sticky directory."""
-    sysctl = Path("/proc/sys/fs/protected_regular")
-    before = sysctl.read_text()
-    sysctl.write_text("2")
-    yield
-    sysctl.write_text(before)
+    """The sysctl that many distributions set: no O_CREAT of somebody else's file in a sticky directory.
+
+    It is the machine's: one suite at a time has it, and what was there comes back also when this one is killed.
+    """
+    path = Path("/proc/sys/fs/protected_regular")
+    with path.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # It inherits the lock, and does not end before the file is as it was.
+        restore = ["sh", "-c", f"trap '' HUP INT TERM; cat; echo {path.read_text().strip()} > {path}"]
+        with subprocess.Popen(restore, stdin=subprocess.PIPE, pass_fds=[lock.fileno()]) as restorer:
+            path.write_text("2")
+            yield
+            restorer.communicate()
+        assert restorer.returncode == 0
 
 
 @pytest.mark.usefixtures("protected_regular")

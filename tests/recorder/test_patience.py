@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from futebus.recorder.saying import Sayer
-from futebus.recorder.worker import INSISTING_SECONDS
+from futebus.recorder.worker import HEARD_SECONDS, INSISTING_SECONDS
 from futebus.spool import Spool
 
 from ..helpers.descriptors import fill, leave
@@ -161,7 +161,45 @@ def test_what_is_lost_is_said_though_the_holder_has_died(
     assert re.search(r"ended before everything that was queued was taken; \d+ lines of it are lost", recorder.words)
 
 
+def test_what_waits_in_the_end_is_taken_though_the_disk_has_room_for_it_late(
+    bus: Mount, recording: Recording, small_disk: Path, start: Start
+) -> None:
+    """Later than those are heard who go on writing."""
+    code = "import sys; from futebus.recorder import worker; worker.FINISH_SECONDS = worker.END_SECONDS = 1e6\n"
+    code += "from futebus.commands import record; sys.exit(record.main())"
+    command = [sys.executable, "-c", code]
+    recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool", command=command)
+    fill_disk(small_disk / "ballast")
+    [writer] = writers(start, bus / "U_x", 1, 80_000)
+    recorder.wait_for("its writers wait until there is room")
+    accepted = bus.channel("U_x")["messages_in"]
+    recorder.process.terminate()
+    until(lambda: not (bus / "U_x").exists(), "the channel is ended")
+    writer.wait(DEADLINE)
+    begin = time.monotonic()
+    until(lambda: time.monotonic() > begin + 2 * HEARD_SECONDS, "nobody else would be heard")
+    (small_disk / "ballast").unlink()
+    assert recorder.process.wait(DEADLINE) == 0, recorder.words
+    assert "lost" not in recorder.words
+    assert Spool(recorder.spool).end >= accepted
+
+
 # ---------------------------------------------------------------------------------------------- a bus that hangs
+
+
+def test_a_second_signal_ends_it_at_once_while_the_bus_is_asked(hanging: Mount, recording: Recording) -> None:
+    code = "import sys; from futebus.recorder import worker; worker.END_SECONDS = 1e6\n"
+    code += "from futebus.commands import record; sys.exit(record.main())"
+    recorder = recording(hanging / "U_x", command=[sys.executable, "-c", code])
+    hanging.daemon.send_signal(signal.SIGSTOP)
+
+    def has_ended() -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            recorder.process.terminate()
+        return recorder.process.poll() is not None
+
+    until(has_ended, "it has ended")
+    assert recorder.words.endswith(UNKNOWN)
 
 
 def test_one_whose_drain_always_fails_is_ended_while_the_bus_hangs(hanging: Mount, recording: Recording) -> None:
