@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..core.text import counted, printable
 from ..core.text import size as readable_size
-from ..spool import LinesGone, Mark, Spool
+from ..spool import LinesDamaged, LinesGone, Mark, Piece, Spool
 from ..spool.layout import segment_firsts, with_stops
 from ..spool.segment import Segment, last_mark
 from .target import Note, read_note
@@ -76,8 +76,9 @@ def replay(
     first = at
     while True:
         for piece in spool.pieces(at, stop, 8 * BLOCK_BYTES):
-            for block in blocks(piece.read()):
-                write(sys.stdout.fileno(), block)
+            for data in _sound(piece):
+                for block in blocks(data):
+                    write(sys.stdout.fileno(), block)
             note(piece.first + piece.lines - first, stop - first)
         if not follows:
             return
@@ -85,6 +86,32 @@ def replay(
         while (stop := spool.end) <= at:
             _end_with_its_reader(sys.stdout.fileno())
             time.sleep(FOLLOW_SECONDS)
+
+
+def _sound(piece: Piece) -> Iterator[bytes]:
+    """The lines of a piece, up to the first that are not what they were.
+
+    Raises:
+        LinesDamaged: some are not. It tells of all that lie together there.
+        LinesGone: retention was faster.
+    """
+    try:
+        yield piece.read()
+        return
+    except LinesDamaged as error:
+        damage = error
+    parts = piece.parts()
+    for part in parts:
+        if isinstance(part, LinesDamaged):
+            stop = part.stop
+            for following in parts:
+                if not isinstance(following, LinesDamaged):
+                    break
+                stop = following.stop
+            damage = LinesDamaged(part.file, part.first, stop)
+            break
+        yield part.read()
+    raise damage
 
 
 def _end_with_its_reader(descriptor: int) -> None:

@@ -25,10 +25,10 @@ have no mark yet, by their newlines. A line counts for readers once it is before
 """
 
 from .files import OWN_MODE
-from .layout import ForeignSpool, LinesDamaged, LinesGone, NotASpool, SpoolError, SpoolInUse, open_to_read
+from .layout import ForeignSpool, LinesDamaged, LinesGone, NotASpool, SpoolError, SpoolInUse, SpoolStopped, open_to_read
 from .lock import SpoolLock
 from .marks import Mark
-from .older import remove_unopened
+from .older import append_lost, remove_unopened
 from .piece import OnDamage, Piece
 from .reader import Spool
 from .writer import SpoolWriter
@@ -46,7 +46,9 @@ __all__ = [
     "SpoolError",
     "SpoolInUse",
     "SpoolLock",
+    "SpoolStopped",
     "SpoolWriter",
+    "append_lost",
     "open_to_read",
     "remove_unopened",
 ]

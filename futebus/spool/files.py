@@ -7,18 +7,21 @@ the directories above: no symbolic link is followed, and no file that is written
 import contextlib
 import errno
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from ..host.durable import sync, sync_name, write_all
-from .layout import NotASpool, names_in
+from .layout import PLAIN, NotASpool, names_in
 
 OWN_MODE = 0o700
 """The permissions of a directory that is made: what is said on a channel may be for few."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says when there is no room: it may come."""
+
+_BEGUN = re.compile(r"[0-9]{20}\.(lines|new)")
 
 WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -212,13 +215,17 @@ class Directory:
         self.remove(f"{first:020d}.index")
         self.remove(f"{first:020d}.lines")
 
-    def remove_begun(self) -> None:
-        """Removes the files of segments that were begun by a writer that was killed before there was an index: see `restore`."""
+    def remove_begun(self, kept: Container[str]) -> None:
+        """Removes the files of segments that were begun by a writer that was killed before there was an index.
+
+        Args:
+            kept: names of files that stay: there are lines in them.
+        """
         for name in self.names():
-            stem, _, suffix = name.partition(".")
-            is_begun = suffix == "new" or (suffix == "lines" and not self.has(f"{stem}.index"))
-            if is_begun and stem.isdecimal():
-                self.remove(name)
+            is_begun = _BEGUN.fullmatch(name) and int(name[:20]) < PLAIN and name not in kept
+            if is_begun and (name.endswith(".new") or not self.has(f"{name[:20]}.index")):
+                with contextlib.suppress(IsADirectoryError):  # that is nobody's whom we know
+                    self.remove(name)
 
     def sync(self, name: str | None = None) -> None:
         """Has a file on the disk, or which files there are."""

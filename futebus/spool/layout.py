@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.lines import lines as scan
+from ..core.lines import nul
 
 FORMAT = 2
 """Of the directory; a number in `spool.json` that a later layout would count up.
@@ -62,6 +63,10 @@ class ForeignSpool(SpoolError):
 
 class SpoolInUse(SpoolError):
     """Somebody else writes it."""
+
+
+class SpoolStopped(SpoolError):
+    """Who opened it did not want to wait any longer."""
 
 
 class LinesGone(SpoolError):
@@ -251,7 +256,7 @@ def count_lines(data: bytes | memoryview) -> int:
     return total
 
 
-def is_whole(data: bytes, lines: int, is_plain: bool) -> bool:
+def is_whole(data: bytes | memoryview, lines: int, is_plain: bool) -> bool:
     """Whether these are so many lines, none with a hole in it.
 
     Args:
@@ -259,4 +264,4 @@ def is_whole(data: bytes, lines: int, is_plain: bool) -> bool:
         lines: how many there should be.
         is_plain: whether it is known that they hold no NUL byte.
     """
-    return count_lines(data) == lines and data[-1:] in (b"\n", b"") and not (is_plain and b"\0" in data)
+    return count_lines(data) == lines and data[-1:] in (b"\n", b"") and not (is_plain and nul(data) >= 0)

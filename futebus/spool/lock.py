@@ -117,7 +117,22 @@ class SpoolLock:
             lock = os.stat(LOCK, dir_fd=self.directory.descriptor, follow_symlinks=False)
             if self._file and os.path.samestat(os.fstat(self._file.fileno()), lock) and self.directory.is_at(self.path):
                 return
-        raise NotASpool(f"{self.path} has been removed while it was written")
+        raise NotASpool(f"{self.path} has been removed, or moved, while it was written")
+
+    def keep(self) -> bool:
+        """Sees to it that the spool still says whose it is: without that it would be none. For the process that writes lines.
+
+        Returns:
+            Whether that was gone, and is there again.
+        """
+        with contextlib.suppress(OSError):  # it is tried again
+            try:
+                read_identity(self.path, self.directory.descriptor)
+            except NotASpool:
+                with self._noting:
+                    self.directory.replace(IDENTITY, self.identity.encoded())
+                return True
+        return False
 
     def close(self) -> None:
         """Gives the right up. Children that share it still have it."""

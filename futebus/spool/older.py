@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .files import FULL, Directory
-from .layout import LinesDamaged, SpoolError, segment_firsts
+from .layout import MARK, MARKS, LinesDamaged, LinesGone, SpoolError, segment_firsts
 from .lock import SpoolLock
 from .segment import Segment, ended, last_mark
 
@@ -58,6 +58,53 @@ def look_back(path: Path, directory: Directory, firsts: Iterable[int], following
             break
         following = first
     return damage, recent
+
+
+def destroyed(segment: Segment) -> list[str]:
+    """Which lines are not what its marks say, a sentence for all that lie together."""
+    found: list[tuple[int, int]] = []
+    for before, mark in itertools.pairwise(segment[number] for number in range(len(segment))):
+        try:
+            if segment.between(before, mark) is not None:
+                continue
+        except LinesGone:
+            pass
+        first = found.pop()[0] if found and found[-1][1] == before.line else before.line
+        found.append((first, mark.line))
+    return [str(LinesDamaged(segment.path, first, stop)) for first, stop in found if stop > first]
+
+
+def append_lost(path: Path, lock: SpoolLock, count: int) -> bool:
+    """Notes that so many lines were lost behind the last one, in a spool that nobody has opened to write.
+
+    To open it may take more room than a full disk has; this takes none, mostly.
+
+    Args:
+        path: the spool.
+        lock: the right to write it.
+        count: how many.
+
+    Returns:
+        Whether it is noted; not where the spool must be repaired first.
+
+    Raises:
+        SpoolError: it is no spool, or another one.
+        OSError: as the system says.
+    """
+    lock.check()
+    directory = lock.directory
+    firsts = segment_firsts(path, directory.descriptor)
+    if not firsts or not len(segment := Segment(path, firsts[-1], directory.descriptor)):
+        return False
+    index = directory.open(f"{segment.first:020d}.index")
+    try:
+        mark, at = segment[-1], len(segment) * MARK.size
+        if len(segment) >= MARKS or os.pread(index, MARKS * MARK.size, at).strip(b"\0"):
+            return False
+        mark = mark._replace(time=max(time.time_ns(), mark.time), lost=mark.lost + count, is_plain=False)
+        return os.pwrite(index, mark.packed(), at) == MARK.size
+    finally:
+        os.close(index)
 
 
 def remove(

@@ -135,6 +135,20 @@ class Spool:
         """The offset that the next line will get."""
         return self.last.line
 
+    @property
+    def has_begun_line(self) -> bool:
+        """Whether there is the beginning of a line behind the last one. Its rest may come, or not."""
+        last = self.last
+        assert self._last is not None
+        try:
+            size = self._last.path.stat().st_size
+        except FileNotFoundError:
+            return False
+        for at in reversed(range(last.byte, size, READ_BYTES)):
+            if rest := read_bytes(self._last.path, at, min(at + READ_BYTES, size)).rstrip(b"\0"):
+                return rest[-1:] != b"\n"
+        return False
+
     def check(self, spool_id: str, offset: int) -> None:
         """Checks that an offset that was taken down earlier belongs here.
 
@@ -212,12 +226,15 @@ class Spool:
     def size_from(self, offset: int) -> int:
         """How many bytes the lines from `offset` on have; those that have been removed do not count."""
         firsts = segment_firsts(self.path)
-        if offset >= self.end or not firsts:
-            return 0
-        try:
-            segment, _, byte = self._locate(max(offset, firsts[0]))
-        except LinesDamaged as damage:
-            return self.size_from(damage.stop)
+        offset, end = max(offset, *firsts[:1]) if firsts else offset, self.end
+        while True:
+            if offset >= end or not firsts:
+                return 0
+            try:
+                segment, _, byte = self._locate(offset)
+                break
+            except LinesDamaged as damage:
+                offset = max(damage.stop, offset + 1)
         pairs = with_stops(first for first in firsts if first > segment.first)
         behind = (last_mark(self.path, first, stop=stop) for first, stop in pairs)
         return segment[-1].byte - byte + sum(mark.byte for mark in behind if mark)

@@ -2,10 +2,12 @@
 
 import itertools
 import mmap
+import os
+import time
 from pathlib import Path
 
 from ..core.lines import nul
-from .layout import count_lines
+from .layout import count_lines, is_whole
 from .marks import Mark
 
 HOLE_BYTES = 512
@@ -13,6 +15,9 @@ HOLE_BYTES = 512
 
 STEP_BYTES = 1 << 20
 """How much is looked at or cleared in one go."""
+
+TICK_NS = 10_000_000
+"""How far the time of a file may be behind, in nanoseconds: the kernel takes it from a clock that may tick only so often."""
 
 UNKNOWN = "unknown"
 
@@ -23,6 +28,11 @@ def boot() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return UNKNOWN
+
+
+def last_changed(status: os.stat_result) -> int:
+    """When a file was last written, nanoseconds since the epoch; not too early, nor in the future."""
+    return min(max(status.st_mtime_ns, 0) + TICK_NS, time.time_ns())
 
 
 def with_lines(marks: list[Mark], mapped: mmap.mmap) -> int:
@@ -37,11 +47,44 @@ def with_lines(marks: list[Mark], mapped: mmap.mmap) -> int:
     return len(marks)
 
 
-def clear_behind_hole(mapped: mmap.mmap, start: int) -> None:
-    """Clears what lies behind the first piece that did not reach the disk, the line with the hole in it included."""
+def has_lost_lines(marks: list[Mark], mapped: mmap.mmap, there: int) -> bool:
+    """Whether it is lines that are gone or overwritten, and not marks that are wrong, where they do not fit together.
+
+    Args:
+        marks: those of a segment.
+        mapped: its lines.
+        there: as `with_lines` says.
+    """
+    last = marks[-1]
+    if last.byte > len(mapped):
+        return len(marks) - there > 1 and marks[-2].byte > len(mapped)  # two that are wrong are not likely
+    with memoryview(mapped) as whole:
+        if not _fit(marks[-2], last, whole):
+            return False
+        with whole[: last.byte] as view:
+            # If there are as many lines as the last mark says, it is those between that are wrong, or there is a zero.
+            return count_lines(view) != last.line - marks[0].line or _fit(marks[there - 1], marks[there], whole, has_zeros=True)
+
+
+def _fit(before: Mark, mark: Mark, whole: memoryview, *, has_zeros: bool = False) -> bool:
+    """Whether there are as many lines between two marks as they say, with zeros among them or not."""
+    with whole[before.byte : mark.byte] as view:
+        return is_whole(view, mark.line - before.line, is_plain=mark.is_plain and not has_zeros)
+
+
+def clear_behind_hole(mapped: mmap.mmap, start: int) -> int:
+    """Clears what lies behind the first piece that did not reach the disk, the line with the hole in it included.
+
+    Returns:
+        How many lines ended there.
+    """
     hole = mapped.find(bytes(HOLE_BYTES), start)
     stop = mapped.rfind(b"\n", start, hole if hole >= 0 else len(mapped)) + 1 or start
-    clear(mapped, stop, used(mapped, stop))
+    size = used(mapped, stop)
+    with memoryview(mapped) as whole, whole[stop : stop + size] as view:
+        count = count_lines(view)
+    clear(mapped, stop, size)
+    return count
 
 
 def clear(mapped: mmap.mmap, start: int, size: int) -> None:

@@ -3,24 +3,35 @@
 The one rule: where there is a line, nothing is thrown away. A segment that was only begun has none yet: it gets an index first.
 """
 
+import bisect
 import contextlib
 import os
 import re
 import stat
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import NamedTuple
 
 from ..host.durable import write_all
 from .files import Directory
-from .layout import PLAIN, LinesGone, count_lines
+from .layout import PLAIN, LinesGone, SpoolStopped, count_lines
 from .marks import Mark
+from .repair import last_changed
 from .segment import Segment
 
 _LINES = re.compile(r"[0-9]{20}\.lines")
 
 
-def restore(path: Path, directory: Directory, least: int, lost: int) -> list[str]:
+class Restored(NamedTuple):
+    """What was found."""
+
+    damage: dict[int, str]
+    """What is said of each segment that has got an index, by where it begins."""
+    strays: frozenset[str]
+    """Files with lines that cannot be ours: another segment has lines of these numbers."""
+
+
+def restore(path: Path, directory: Directory, least: int, lost: int, goes_on: Callable[[], bool] = lambda: True) -> Restored:
     """Gives an index to each segment that has lines and none; to the last one also if there is no mark in it.
 
     Of the last one it gets the first mark: lines behind it are found as those are that were taken and not marked. The others have
@@ -31,60 +42,110 @@ def restore(path: Path, directory: Directory, least: int, lost: int) -> list[str
         directory: the same, open.
         least: lines before this one have been removed.
         lost: how many were lost before that one.
-
-    Returns:
-        What was found, a sentence each.
+        goes_on: is asked before each of them: to read their lines may take long.
 
     Raises:
         NotASpool: an index is no file.
+        SpoolStopped: it does not go on. Those that have an index by then keep it.
         OSError: as the system says; there may be no room for an index, or it may not be possible to tell whether there are lines.
     """
     names = {*directory.names()}
     firsts = sorted(first for name in names if _LINES.fullmatch(name) and least <= (first := int(name[:20])) < PLAIN)
-    damage: list[str] = []
+    known = _Known(path, directory, [first for first in firsts if f"{first:020d}.index" in names])
+    damage: dict[int, str] = {}
+    strays = set()
     stop: int | None = None
     for place, first in reversed([*enumerate(firsts)]):
         # If it is not the last, readers need no more than an index.
-        if f"{first:020d}.index" not in names or (stop is None and not _last_known(path, directory, [first])):
-            before = _last_known(path, directory, firsts[:place])
-            # What begins where there are lines of another one is none of ours.
-            if (before and before.line > first) or not _has_lines(path, directory, first):
+        if f"{first:020d}.index" not in names or (stop is None and not known.has_marks(first)):
+            if not goes_on():
+                raise SpoolStopped(f"{path} has not been opened: it was to end")
+            if not _has_lines(path, directory, first):
                 continue
-            before = before or Mark(first, 0, 1, 0)
-            _give_index(path, directory, first, stop, before._replace(lost=max(before.lost, lost)))
-            damage.append(f"{path / f'{first:020d}.index'} is damaged; its lines are found without it")
+            if known.is_within(first):
+                strays.add(f"{first:020d}.lines")
+                continue
+            before = known.before(first) or Mark(first, 0, 1, 0)
+            began = _changed(directory, firsts[place - 1] if place else first)
+            before = before._replace(time=max(before.time, began), lost=max(before.lost, lost))
+            _give_index(path, directory, first, stop, before)
+            damage[first] = f"{path / f'{first:020d}.index'} is damaged; its lines are found without it"
         stop = first
-    return damage[::-1]
+    return Restored(dict(reversed(damage.items())), frozenset(strays))
+
+
+class _Known:
+    """What is known of the segments that have an index."""
+
+    def __init__(self, path: Path, directory: Directory, firsts: list[int]) -> None:
+        self._path, self._directory, self._firsts = path, directory, firsts
+        self._without: set[int] = set()
+        """Those whose index has no marks."""
+
+    def _segment(self, first: int) -> Segment | None:
+        """The segment that begins there, if it has marks."""
+        if first not in self._without:
+            with contextlib.suppress(LinesGone):
+                if len(segment := Segment(self._path, first, self._directory.descriptor)):
+                    return segment
+            self._without.add(first)
+        return None
+
+    def has_marks(self, first: int) -> bool:
+        return self._segment(first) is not None
+
+    def _segment_before(self, line: int) -> Segment | None:
+        """The last one that begins before a line, and has marks."""
+        for first in reversed(self._firsts[: bisect.bisect_left(self._firsts, line)]):
+            if segment := self._segment(first):
+                return segment
+        return None
+
+    def before(self, line: int) -> Mark | None:
+        """The last mark before a line. One that tells of lines behind it is wrong."""
+        if segment := self._segment_before(line):
+            return segment[bisect.bisect_right(range(len(segment)), line, key=lambda number: segment[number].line) - 1]
+        return None
+
+    def is_within(self, first: int) -> bool:
+        """Whether a segment before this one has a line of that number. Its marks may be wrong: it must have the line itself."""
+        if not (segment := self._segment_before(first)) or segment[-1].line <= first:
+            return False
+        return _count(self._path, self._directory, segment.first) > first - segment.first
+
+
+def _count(path: Path, directory: Directory, first: int) -> int:
+    # Closed here and not when it is forgotten: an interrupt would be forgotten with it.
+    with contextlib.closing(_blocks(path, directory, first)) as blocks:
+        return sum(count_lines(block) for block in blocks)
+
+
+def _blocks(path: Path, directory: Directory, first: int) -> Generator[bytes, None, None]:
+    return Segment.blocks(path / f"{first:020d}.lines", directory.descriptor, is_patient=False)
 
 
 def _has_lines(path: Path, directory: Directory, first: int) -> bool:
-    name = f"{first:020d}.lines"
-    if not stat.S_ISREG(os.stat(name, dir_fd=directory.descriptor, follow_symlinks=False).st_mode):
+    if not stat.S_ISREG(os.stat(f"{first:020d}.lines", dir_fd=directory.descriptor, follow_symlinks=False).st_mode):
         return False
-    # Closed here and not when it is forgotten: an interrupt would be forgotten with it.
-    with contextlib.closing(Segment.blocks(path / name, directory.descriptor, is_patient=False)) as blocks:
+    with contextlib.closing(_blocks(path, directory, first)) as blocks:
         return any(count_lines(block) for block in blocks)
 
 
-def _last_known(path: Path, directory: Directory, firsts: Sequence[int]) -> Mark | None:
-    """The last mark of the last of these segments that has any."""
-    for first in reversed(firsts):
-        with contextlib.suppress(LinesGone):
-            if len(segment := Segment(path, first, directory.descriptor)):
-                return segment[-1]
-    return None
+def _changed(directory: Directory, first: int) -> int:
+    """When the lines of a segment were last written."""
+    return last_changed(os.stat(f"{first:020d}.lines", dir_fd=directory.descriptor, follow_symlinks=False))
 
 
 def _give_index(path: Path, directory: Directory, first: int, stop: int | None, before: Mark) -> None:
     """Writes an index. If that is cut short, what is there of it counts: the rest is found again."""
     index = directory.create(f"{first:020d}.index")
     try:
-        if stop is None:
-            status = os.stat(f"{first:020d}.lines", dir_fd=directory.descriptor, follow_symlinks=False)
-            marks = [Mark(first, 0, min(status.st_mtime_ns, time.time_ns()), 0)]
-        else:
+        marks = [Mark(first, 0, 1, 0)]
+        if stop is not None:
             segment = Segment(path, first, directory.descriptor, stop=stop)
             marks = [segment[number] for number in range(len(segment))]
+            before = before._replace(time=min(before.time, marks[-1].time))
+            marks[0] = marks[0]._replace(time=before.time)  # when the one before has ended
         # What was known before is no less from there on.
         marks = [mark._replace(time=max(mark.time, before.time), lost=max(mark.lost, before.lost)) for mark in marks]
         write_all(index, b"".join(mark.packed() for mark in marks))

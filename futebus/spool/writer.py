@@ -9,10 +9,11 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
+from ..core.text import counted
 from . import older
 from .files import FULL, OWN_MODE, blamed, close_all
 from .last import LastSegment
@@ -38,11 +39,13 @@ class SpoolWriter:
         first_segment_bytes: how long the first one is.
         lock: the right to write it, if the caller has it already; it stays the caller's.
         mode: the permissions of the directory if it is made, as for `SpoolLock`.
+        goes_on: is asked now and then, where opening it may take long, whether it is still wanted.
 
     Raises:
         ForeignSpool: it is the spool of another channel.
         NotASpool: the directory has something else in it, or others can write to it.
         SpoolInUse: somebody else writes it.
+        SpoolStopped: it is not wanted any more.
         OSError: as the system says, `ENOSPC` among others.
     """
 
@@ -56,8 +59,10 @@ class SpoolWriter:
         first_segment_bytes: int = FIRST_SEGMENT_BYTES,
         lock: SpoolLock | None = None,
         mode: int = OWN_MODE,
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self.path = Path(path)
+        self._goes_on = goes_on
         self._segment_bytes = segment_bytes
         self._first_segment_bytes = self._next_segment_bytes = min(first_segment_bytes, segment_bytes)
         self._room = min(READ_ROOM, max(segment_bytes // 4, 1))
@@ -100,31 +105,43 @@ class SpoolWriter:
 
     def _open_last(self, is_continued: bool) -> None:
         identity = self._lock.read_again()
-        self.changed = restore(self.path, self._directory, identity.least, identity.lost)
+        restored = restore(self.path, self._directory, identity.least, identity.lost, self._goes_on)
+        self.changed = [*restored.damage.values()]
         self.damage = self.changed[:]
-        self._directory.remove_begun()
+        self._directory.remove_begun(restored.strays)
         firsts = segment_firsts(self.path, self._directory.descriptor)
         while firsts and firsts[0] < identity.least:
             # It was about to be removed. After a loss of power it may be there again.
             self._directory.remove_segment(firsts.pop(0))
         while firsts:
-            segment = Segment(self.path, firsts.pop(), self._directory.descriptor)
-            if len(segment) and self._directory.has(segment.path.name):
-                self._resume(segment, is_continued)
-                damage, recent = older.look_back(self.path, self._directory, firsts, segment.first)
-                self.damage += damage
+            segment = Segment(self.path, firsts[-1], self._directory.descriptor)
+            has_lines = self._directory.has(segment.path.name)
+            if len(segment) and (has_lines or segment[-1].line > segment.first):
+                destroyed: list[str] = []
+                if has_lines and self._resume(segment, is_continued, is_restored=segment.first in restored.damage):
+                    firsts.pop()
+                else:
+                    # Readers are told which of its lines are gone. Nobody should take their numbers for those of others.
+                    self._begin_first(segment[-1])
+                    destroyed = older.destroyed(segment)
+                damage, recent = older.look_back(self.path, self._directory, firsts, self.first)
+                self.damage += [*destroyed, *(words for words in damage if not destroyed or str(segment.path) not in words)]
                 self._unsynced = sorted({*self._unsynced, *recent})
                 return
             # Power was lost before its first mark was on disk.
-            self._directory.remove_segment(segment.first)
+            self._directory.remove_segment(firsts.pop())
         if identity.boot:
             # It had one, which was on the disk. Nobody should take the offsets of lines that are gone for those of others.
             self.changed.append(f"{self.path} has lost all of its segments, and goes on as a new spool")
             self.damage = self.changed[:]
             self._lock.note(format=FORMAT, id=str(uuid.uuid4()), boot="")
+        self._begin_first(Mark(identity.least, 0, time.time_ns(), identity.lost))
+
+    def _begin_first(self, mark: Mark) -> None:
+        """Begins a segment where there is none that goes on."""
         # It must be there also after a loss of power, before it is noted that there is one.
         self._knows_plain = self._lock.identity.format >= FORMAT
-        mark, size = Mark(identity.least, 0, time.time_ns(), identity.lost), self._next_segment_bytes
+        size = self._next_segment_bytes
         wishes = rooms(size, min(self._room, size), min(self._tight, size))
         self._begin_segment(mark, wishes, is_durable=True)
         self._note()
@@ -139,17 +156,32 @@ class SpoolWriter:
                 raise
         self._knows_plain = self._lock.identity.format >= FORMAT
 
-    def _resume(self, segment: Segment, is_continued: bool) -> None:
+    def _resume(self, segment: Segment, is_continued: bool, *, is_restored: bool) -> bool:
+        """Goes on with a segment. Returns False if it has lost lines, and not by a loss of power: then it stays as it is."""
         is_new = boot() == UNKNOWN or self._lock.identity.boot != boot()
-        self._last = last = LastSegment.resume(
-            self._directory, self._warmer, segment, self._next_segment_bytes, is_continued=is_continued, may_have_holes=is_new
+        last = LastSegment.resume(
+            self._directory,
+            self._warmer,
+            segment,
+            self._next_segment_bytes,
+            is_continued=is_continued,
+            may_have_holes=is_new,
+            is_restored=is_restored,
         )
+        if last is None:
+            return False
+        self._last = last
         self.recovered = last.recovered
         self.torn = last.torn or self.torn
         self._next_segment_bytes = min(max(self._next_segment_bytes, 2 * len(last)), self._segment_bytes)
         # What is found is sound from here on. Only then this run of the system may be noted.
         self._note()
-        last.commit(self._knows_plain)
+        last.commit_found(self._knows_plain, may_have_holes=is_new and is_restored)
+        if last.gone:
+            words = f"{counted(last.gone, 'line')} from {last.mark.line} on did not reach the disk before a loss of power"
+            self.changed.append(f"{self.path}: {words}, and {'is' if last.gone == 1 else 'are'} cut off")
+            self.damage.append(self.changed[-1])
+        return True
 
     def _ready(self) -> LastSegment:
         """Opens the spool anew if the last call was interrupted. Returns the last segment."""

@@ -65,6 +65,25 @@ def test_print(spool: Path, options: list[str], begin: int, end: int) -> None:
     assert done.stdout.encode() == numbered(begin, end)
 
 
+def test_print_goes_as_far_as_the_first_line_that_is_damaged(place: Path) -> None:
+    """And what is damaged behind it is told in one go."""
+    with SpoolWriter(place / "spool", "U_x", segment_bytes=1 << 20) as writer:
+        for begin in range(0, 3000, 10):
+            writer.append(numbered(begin, begin + 10))
+    with next((place / "spool").glob("*.lines")).open("r+b") as file:
+        for at in (50_000, 200_000):
+            file.seek(at)
+            file.write(bytes(2000))
+    shown, begin = b"", 0
+    for first, stop in ((500, 520), (2000, 2020)):
+        done = subprocess.run([*RECORD, "--print", place / "spool", "--from", str(begin)], capture_output=True, check=False)
+        assert done.returncode == 1
+        assert f"its lines {first} to {stop} (not included) are lost\n".encode() in done.stderr
+        shown, begin = shown + done.stdout, stop
+    done = subprocess.run([*RECORD, "--print", place / "spool", "--from", str(begin)], capture_output=True, check=True)
+    assert shown + done.stdout == numbered(0, 500) + numbered(520, 2000) + numbered(2020, 3000)
+
+
 def test_a_time_without_a_zone_is_local(spool: Path) -> None:
     times = [time for piece in Spool(spool).pieces(0, 300) for _, time in piece.times]
     environment = {**os.environ, "TZ": "UTC-5"}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from futebus.spool import Spool, SpoolWriter
+from futebus.spool.repair import boot
 
 SMALL = 1 << 16
 """Segments short enough that a few lines fill some."""
@@ -30,6 +31,12 @@ def killed(path: Path) -> Path:
     copy = path.with_name(f"{path.name}-{len(list(path.parent.iterdir()))}")
     shutil.copytree(path, copy)
     return copy
+
+
+def restart(path: Path) -> None:
+    """Has a spool be one that was last written before the system was started again: power may have been lost."""
+    identity = path / "spool.json"
+    identity.write_text(identity.read_text().replace(boot(), "another run of the system"))
 
 
 def files(path: Path, suffix: str) -> list[Path]:

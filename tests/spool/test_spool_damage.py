@@ -16,7 +16,7 @@ from futebus.spool.segment import Segment
 from ..helpers.mounts import run
 from ..helpers.recorders import RECORD
 from ..helpers.waiting import until
-from .spools import SMALL, files, lines_of, numbered, small
+from .spools import SMALL, files, lines_of, numbered, restart, small
 
 EACH = 50
 """How many lines each append has."""
@@ -93,7 +93,11 @@ def test_a_hole_within_a_line_is_seen(tmp_path: Path) -> None:
         lines_of(path)
     assert lines_of(path, 1, 2) == b"y" * 20_000 + b"\n"
     with SpoolWriter(path, "B_x") as writer:
-        assert writer.end == 0
+        assert writer.end == 2
+    assert lines_of(path, 1, 2) == b"y" * 20_000 + b"\n"
+    restart(path)
+    with SpoolWriter(path, "B_x") as writer:
+        assert writer.end == 2, "it is not the last segment by now"
 
 
 def test_lines_may_have_zeros(tmp_path: Path) -> None:
@@ -425,6 +429,16 @@ def test_pipes_in_the_place_of_files_keep_nobody_waiting(path: Path, tmp_path: P
         with pytest.raises(NotASpool, match=f"{copy / victim.name} is no file"):
             small(copy)
         shutil.rmtree(copy)
+
+
+def test_the_size_of_what_is_behind_many_damaged_appends(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    with SpoolWriter(path, "B_x") as writer:
+        for number in range(3000):
+            writer.append(numbered(number, number + 1))
+    with files(path, ".lines")[0].open("r+b") as file:
+        file.write(b"x" * 250_000)
+    assert Spool(path).size_from(1) == 50_000 - 100, "the first of the rest does not begin where a line does"
 
 
 def test_the_command_says_which_lines(path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from futebus.spool import Spool, SpoolLock, SpoolWriter, remove_unopened
+from futebus.spool import Spool, SpoolInUse, SpoolLock, SpoolWriter, append_lost, remove_unopened
 from futebus.spool.layout import MARK
 
 from ..helpers.recorders import disk, fill
-from .spools import lines_of, numbered
+from .spools import last_file, lines_of, numbered, small
 
 FEW = 1000
 """Lines of one append."""
@@ -198,3 +198,34 @@ def test_what_is_needed_stays_in_one_that_cannot_be_opened(path: Path) -> None:
     assert remove_unopened(path, lock, size=None, age=0) > 0
     lock.close()
     assert lines_of(path) == numbered(Spool(path).begin, end)
+
+
+def test_a_loss_can_be_noted_without_room(path: Path) -> None:
+    with small(path) as writer:
+        writer.append(numbered(0, 10))
+        with pytest.raises(SpoolInUse):
+            SpoolLock(path, "B_x")
+    with contextlib.closing(SpoolLock(path, "B_x")) as lock:
+        assert append_lost(path, lock, 3)
+        assert append_lost(path, lock, 4)
+    spool = Spool(path)
+    assert (spool.last.line, spool.last.lost) == (10, 7)
+    assert spool.lost_before(10) == 0, "they were lost behind that"
+    with small(path) as writer:
+        assert (writer.end, writer.lost) == (10, 7)
+        writer.append(numbered(10, 20))
+    assert lines_of(path) == numbered(0, 20)
+
+
+def test_a_loss_is_not_noted_where_a_spool_must_be_repaired(path: Path) -> None:
+    """The marks behind would count again."""
+    with small(path) as writer:
+        for begin in range(0, 70, 10):
+            writer.append(numbered(begin, begin + 10))
+    with last_file(path, ".index").open("r+b") as file:
+        file.seek(5 * MARK.size)
+        file.write(bytes(MARK.size))
+    before = last_file(path, ".index").read_bytes()
+    with contextlib.closing(SpoolLock(path, "B_x")) as lock:
+        assert not append_lost(path, lock, 3)
+    assert last_file(path, ".index").read_bytes() == before

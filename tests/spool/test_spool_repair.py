@@ -1,7 +1,9 @@
 """What is left in a spool by a writer that was killed, or by a loss of power, and what the next writer makes of it."""
 
 import errno
+import itertools
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -9,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from futebus.spool import NotASpool, Spool, SpoolLock, SpoolWriter
+from futebus.spool import LinesDamaged, NotASpool, Spool, SpoolLock, SpoolWriter, layout
 from futebus.spool.files import Directory
-from futebus.spool.layout import MARK
-from futebus.spool.repair import boot
+from futebus.spool.layout import MARK, SpoolStopped
+from futebus.spool.repair import STEP_BYTES, TICK_NS
+from futebus.spool.segment import Segment
 
-from .spools import SMALL, killed, last_file, lines_of, numbered, path, small
+from .spools import SMALL, files, killed, last_file, lines_of, numbered, path, restart, small
 
 __all__ = ["path"]
 
@@ -127,18 +130,20 @@ def test_the_lines_of_a_segment_without_marks_are_found_again(path: Path, conten
     assert again.offset_at(again.last.time + 1) == 1410
 
 
-def test_what_did_not_reach_the_disk_is_cut_off_though_there_are_no_marks(path: Path) -> None:
+def test_what_is_behind_a_hole_is_kept_where_there_are_no_marks(path: Path) -> None:
     copy = damaged(path)
     last_file(copy, ".index").write_bytes(b"")
     with last_file(copy, ".lines").open("r+b") as file:
         file.seek(5_050)
         file.write(bytes(1000))
-    identity = copy / "spool.json"
-    identity.write_text(identity.read_text().replace(boot(), "another run of the system"))
+    restart(copy)
     with small(copy) as writer:
-        assert writer.end == 1250
-        writer.append(numbered(1250, 1300))
-    assert lines_of(copy) == numbered(0, 1300)
+        assert writer.end == 1390, "eleven lines have got one hole"
+        writer.append(numbered(1390, 1400))
+    assert lines_of(copy, 0, 1250) == numbered(0, 1250)
+    with pytest.raises(LinesDamaged, match=r"lines 1250 to 1251 \("):
+        lines_of(copy, 1250, 1251)
+    assert lines_of(copy, 1251) == numbered(1261, 1400) + numbered(1390, 1400)
 
 
 @pytest.mark.parametrize("number", [0, -1])
@@ -196,6 +201,91 @@ def test_the_time_of_a_file_is_not_believed_if_it_cannot_be_true(path: Path, mom
     assert 0 < Spool(path).last.time <= time.time_ns()
 
 
+@pytest.mark.parametrize("number", [-2, -1], ids=["in the middle", "the last"])
+def test_a_segment_without_an_index_is_found_though_the_one_before_has_a_wrong_mark(path: Path, number: int) -> None:
+    """That mark tells of lines that are in the next one."""
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL, first_segment_bytes=SMALL) as writer:
+        for begin in range(0, 3000, 50):
+            writer.append(numbered(begin, begin + 50))
+    indexes = files(path, ".index")
+    indexes[number].unlink()
+    with indexes[number - 1].open("r+b") as file:
+        file.seek(-MARK.size, os.SEEK_END)
+        line, *rest = MARK.unpack(file.read())
+        file.seek(-MARK.size, os.SEEK_END)
+        file.write(MARK.pack(line | 1 << 20, *rest))
+    with small(path) as writer:
+        assert (writer.end, writer.changed) == (3000, [f"{indexes[number]} is damaged; its lines are found without it"])
+    assert lines_of(path) == numbered(0, 3000)
+
+
+def test_lines_that_are_found_again_are_as_old_as_their_files(path: Path) -> None:
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL, first_segment_bytes=SMALL) as writer:
+        for begin in range(0, 3000, 50):
+            writer.append(numbered(begin, begin + 50))
+    moments = []
+    for number, (index, lines) in enumerate(zip(files(path, ".index"), files(path, ".lines"), strict=True)):
+        index.unlink()
+        moments.append(1_700_000_000_000_000_000 + number * 86_400_000_000_000)
+        os.utime(lines, ns=(moments[-1], moments[-1]))
+    small(path).close()
+    times = [Segment(path, int(index.stem))[-1].time for index in files(path, ".index")]
+    assert times == [moment + TICK_NS for moment in moments]
+
+
+def test_lines_that_are_found_again_are_not_one_append(path: Path) -> None:
+    """A reader has each whole in its memory, also to find one line."""
+    with SpoolWriter(path, "B_x") as writer:
+        for begin in range(0, 40_000, 1000):
+            writer.append(numbered(begin, begin + 1000))
+    last_file(path, ".index").unlink()
+    SpoolWriter(path, "B_x").close()
+    marks = [*MARK.iter_unpack(last_file(path, ".index").read_bytes())]
+    sizes = [after[1] - before[1] for before, after in itertools.pairwise(marks)]
+    assert len(sizes) == 4
+    assert max(sizes) <= STEP_BYTES
+    assert lines_of(path) == numbered(0, 40_000)
+
+
+def test_who_does_not_want_to_wait_any_longer_opens_no_spool(path: Path) -> None:
+    """The next one goes on where this one stopped."""
+    copy = damaged(path)
+    with small(copy) as writer:
+        writer.append(numbered(1400, 3000))
+    indexes = files(copy, ".index")
+    for index in indexes:
+        index.unlink()
+    answers = [True, True, False]
+    with pytest.raises(SpoolStopped):
+        SpoolWriter(copy, "B_x", goes_on=lambda: answers.pop(0))
+    assert [index.exists() for index in indexes] == [False] * (len(indexes) - 2) + [True] * 2
+    small(copy).close()
+    assert lines_of(copy) == numbered(0, 3000)
+
+
+def test_many_segments_without_an_index_cost_no_more_each(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SpoolWriter(path, "B_x", segment_bytes=1000, first_segment_bytes=1000) as writer:
+        for begin in range(0, 3000, 10):
+            writer.append(numbered(begin, begin + 10))
+    indexes = files(path, ".index")
+    assert len(indexes) > 250
+    for index in indexes[:100]:
+        index.write_bytes(b"")
+    for index in indexes[100:]:
+        index.unlink()
+    reads = []
+
+    def opening(file: Path, *given: object) -> int:
+        reads.append(file)
+        return opened(file, *given)  # type: ignore[arg-type]
+
+    opened = layout.open_to_read
+    monkeypatch.setattr("futebus.spool.segment.open_to_read", opening)
+    small(path).close()
+    assert len(reads) < 10 * len(indexes)
+    assert lines_of(path) == numbered(0, 3000)
+
+
 def a_link(file: Path) -> None:
     file.symlink_to("/etc/hostname")
 
@@ -218,6 +308,27 @@ def test_what_is_no_segment_of_it_changes_nothing(path: Path, make: Callable[[Pa
     with small(copy) as writer:
         assert (writer.end, writer.damage) == (1400, [])
     assert lines_of(copy) == numbered(0, 1400)
+
+
+@pytest.mark.parametrize(
+    "name", ["5.lines", "2026.new", "\u0663.lines", f"{5:019d}.lines", "9" * 20 + ".lines", "9" * 20 + ".new", f"{5:020d}.lines"]
+)
+def test_somebody_elses_files_stay(path: Path, name: str) -> None:
+    """Also one that has the name of a segment, and lines that cannot be the spool's."""
+    copy = damaged(path)
+    (copy / name).write_bytes(b"what somebody has said\n")
+    with small(copy) as writer:
+        assert (writer.end, writer.damage) == (1400, [])
+    assert (copy / name).read_bytes() == b"what somebody has said\n"
+
+
+@pytest.mark.parametrize("name", ["1.new", "5.lines", f"{99:020d}.lines", f"{99:020d}.new"])
+def test_a_directory_in_a_spool_is_nobodys(path: Path, name: str) -> None:
+    copy = damaged(path)
+    (copy / name).mkdir()
+    with small(copy) as writer:
+        assert (writer.end, writer.damage) == (1400, [])
+    assert (copy / name).is_dir()
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["", "on a full disk"])
@@ -247,12 +358,87 @@ def index_only(directory: Directory, name: str) -> None:
         (directory.path / name).unlink()
 
 
-def test_a_segment_without_lines_is_given_up(path: Path) -> None:
+@pytest.mark.parametrize("has_restarted", [False, True])
+def test_the_numbers_of_a_segment_without_lines_are_not_given_again(path: Path, has_restarted: bool) -> None:
     copy = damaged(path)
-    last_file(copy, ".lines").unlink()
+    file = last_file(copy, ".lines")
+    file.unlink()
+    if has_restarted:
+        restart(copy)
     with small(copy) as writer:
-        assert writer.end == 1200
-    assert lines_of(copy) == numbered(0, 1200)
+        assert writer.damage == [str(LinesDamaged(file, 1200, 1400))]
+        assert writer.end == 1400
+        writer.append(numbered(1400, 1410))
+    assert lines_of(copy, 0, 1200) + lines_of(copy, 1400) == numbered(0, 1200) + numbered(1400, 1410)
+    with pytest.raises(LinesDamaged, match="lines 1200 to"):
+        lines_of(copy)
+
+
+def cut_short(lines: Path) -> None:
+    os.truncate(lines, 5000)
+
+
+def emptied(lines: Path) -> None:
+    os.truncate(lines, 0)
+
+
+def with_a_hole(lines: Path) -> None:
+    with lines.open("r+b") as file:
+        file.seek(5000)
+        file.write(bytes(1000))
+
+
+def overwritten(lines: Path) -> None:
+    with lines.open("r+b") as file:
+        file.seek(5000)
+        file.write(b"x" * 999)
+
+
+@pytest.mark.parametrize(
+    ("harm", "first", "stop"),
+    [(cut_short, 1250, 1400), (emptied, 1200, 1400), (with_a_hole, 1250, 1260), (overwritten, 1250, 1260)],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_lines_of_the_last_segment_that_are_destroyed_are_told(
+    path: Path, harm: Callable[[Path], None], first: int, stop: int
+) -> None:
+    """Without a loss of power. The others are as they were, and no number is given again."""
+    copy = damaged(path)
+    file = last_file(copy, ".lines")
+    harm(file)
+    with small(copy) as writer:
+        assert writer.end == 1400
+        assert writer.damage == [str(LinesDamaged(file, first, stop))]
+        writer.append(numbered(1400, 1410))
+    with small(copy) as writer:
+        assert writer.end == 1410
+    damage: list[LinesDamaged] = []
+    pieces = Spool(copy).pieces(0, 1410, 1 << 20, on_damage=damage.append)
+    found = b"".join(part.read() for piece in pieces for part in piece.sound(damage.append))
+    assert found == numbered(0, first) + numbered(stop, 1410)
+    assert [number for each in damage for number in range(each.first, each.stop)] == [*range(first, stop)]
+
+
+@pytest.mark.parametrize("place", [3, 19, 20])
+@pytest.mark.parametrize("column", range(2))
+def test_marks_of_the_last_segment_that_are_wrong_lose_no_line(path: Path, place: int, column: int) -> None:
+    copy = damaged(path)
+    with last_file(copy, ".index").open("r+b") as file:
+        for bit in (0, 3, 20, 40):
+            file.seek(place * MARK.size)
+            numbers = [*MARK.unpack(file.read(MARK.size))]
+            numbers[column] ^= 1 << bit
+            file.seek(place * MARK.size)
+            file.write(MARK.pack(*numbers))
+            file.flush()
+            again = killed(copy)
+            with small(again) as writer:
+                assert writer.end == 1400, bit
+            assert lines_of(again) == numbered(0, 1400)
+            numbers[column] ^= 1 << bit
+            file.seek(place * MARK.size)
+            file.write(MARK.pack(*numbers))
+            file.flush()
 
 
 def test_marks_behind_a_hole_do_not_count(path: Path) -> None:
@@ -283,8 +469,12 @@ def test_lines_behind_a_hole_are_given_up(path: Path, hole: int) -> None:
     with last_file(copy, ".lines").open("r+b") as file:
         file.seek(8192)
         file.write(bytes(hole))
+    restart(copy)
+    end = 1200 + 8192 // 100
     with small(copy) as writer:
-        assert writer.end == 1200 + 8192 // 100
+        assert writer.end == end
+        words = f"{1400 - end} lines from {end} on did not reach the disk before a loss of power, and are cut off"
+        assert writer.damage == writer.changed == [f"{copy}: {words}"]
         writer.append(numbered(writer.end, 1500))
     assert lines_of(copy) == numbered(0, 1500)
 
@@ -292,7 +482,9 @@ def test_lines_behind_a_hole_are_given_up(path: Path, hole: int) -> None:
 def test_lines_that_did_not_reach_the_disk_are_given_up(path: Path) -> None:
     copy = damaged(path)
     os.truncate(last_file(copy, ".lines"), 5000)
+    restart(copy)
     with small(copy) as writer:
         assert writer.end == 1250
+        assert re.search("150 lines from 1250 on did not reach the disk", writer.damage[0])
         writer.append(numbered(1250, 1300))
     assert lines_of(copy) == numbered(0, 1300)
