@@ -37,7 +37,10 @@ LEAST_SEGMENT_BYTES = 1 << 20
 """The shortest segment that one read of a channel is sure to fit into."""
 
 SEGMENTS_KEPT = 8
-"""Of how many segments, at least, what --keep-bytes asks for consists: lines are removed by the segment."""
+"""Of how many segments, if they do not get too short, what --keep-bytes asks for consists: lines are removed by the segment."""
+
+LEAST_KEPT_BYTES = 128 << 10
+"""How short they get for that. A disk that has hardly room for twice what is to be kept would be full for good otherwise."""
 
 DESCRIPTION = """\
 Records a channel of a futebus: takes every line that it gets into a spool, a directory on a disk, until it is ended by Ctrl-C
@@ -296,7 +299,7 @@ def _record(given: dict[str, Any]) -> int:
         raise SpoolError(f"{spool} is on a bus; the last argument is the spool, a directory on a disk")
     keep_bytes = given.get("keep_bytes")
     segment_bytes = (
-        SEGMENT_BYTES if keep_bytes is None else max(min(SEGMENT_BYTES, keep_bytes // SEGMENTS_KEPT), LEAST_SEGMENT_BYTES)
+        SEGMENT_BYTES if keep_bytes is None else max(min(SEGMENT_BYTES, keep_bytes // SEGMENTS_KEPT), LEAST_KEPT_BYTES)
     )
     recording = Recording(
         channel=channel,

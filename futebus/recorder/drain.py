@@ -31,6 +31,9 @@ GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV)
 READ_LEAST = 4096
 """How few bytes one read asks for while the bus cannot hand out as many as usual: it may be short of memory."""
 
+TOO_FAST = "they came faster than they could be stored"
+"""Why lines are lost that the bus has dropped."""
+
 REMOVED_SECONDS = 2.0
 """How often it is asked, while none come, whether somebody has removed the channel."""
 
@@ -182,6 +185,7 @@ class Drain:
     def _drain(self, descriptor: int, only_until_idle: bool) -> bool:
         """Takes what comes. Returns whether it is to end: False if the channel has ended."""
         self.is_joined = True
+        self._must_look = not self._is_master  # it may be dropping while the disk has no room for the first
         try:
             return self._take_all(descriptor, only_until_idle)
         finally:
@@ -361,5 +365,5 @@ class Drain:
                     raise
                 self._must_look = True
                 return
-            self._say(f"{self.channel}: {now - self._dropped} lines were lost: they came faster than they could be stored")
+            self._say(f"{self.channel}: {now - self._dropped} lines were lost: {TOO_FAST}")
             self._dropped = now

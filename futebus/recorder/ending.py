@@ -4,6 +4,7 @@ The one rule: what was accepted is taken, or it is said that it is lost.
 """
 
 import contextlib
+from typing import NamedTuple
 
 from ..client.inquire import Inquiry, inquire
 from ..client.shut import shut
@@ -20,13 +21,42 @@ def asked(descriptor: int) -> Inquiry | None:
     return None
 
 
-def left_of(before: Inquiry, now: Inquiry) -> int:
+def left_of(before: Inquiry, now: Inquiry, *, is_begun: bool | None = None) -> int:
     """How many of the lines that waited for a reader before still wait, or were given up: the oldest go first.
 
-    One that was handed out in part counts, but for when others wait behind it that came later.
+    Args:
+        before: what the bus told then.
+        now: what it tells now.
+        is_begun: whether one of them was handed out in part, if that is known.
     """
     left = max(before.queued - (now.received - before.received) - (now.dropped - before.dropped), 0)
-    return left or int(now.queued_bytes > 0 and not now.queued)
+    if is_begun is None:
+        return left or int(now.queued_bytes > 0 and not now.queued)
+    return left + int(is_begun and now.queued_bytes > 0)
+
+
+class PushedOut(NamedTuple):
+    """How many lines the bus has dropped, for a reader that was too slow; not those that came after the end began."""
+
+    waiting: int
+    """Those that waited when the end began,"""
+    waiting_unnoted: int
+    """of which nobody has noted so many."""
+    earlier_unnoted: int
+    """Those that were dropped before, and nobody has noted."""
+
+
+def pushed_out(before: Inquiry, now: Inquiry, noted: int) -> PushedOut:
+    """How many lines the bus has dropped.
+
+    Args:
+        before: what the bus told when the end began.
+        now: what it tells now.
+        noted: how many are.
+    """
+    untaken = max(before.queued - (now.received - before.received), 0)
+    waiting = max(untaken - left_of(before, now, is_begun=False), 0)
+    return PushedOut(waiting, max(waiting - max(noted - before.dropped, 0), 0), max(before.dropped - noted, 0))
 
 
 def in_words(left: int) -> str:

@@ -25,7 +25,8 @@ from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
 from .children import DONE, FAILED, FINISH, KILL_SECONDS, PAUSE_SECONDS, ended_within, how, pause_after
-from .ending import UNTAKEN, asked, end, in_words, left_of
+from .drain import TOO_FAST
+from .ending import UNTAKEN, PushedOut, asked, end, in_words, left_of, pushed_out
 from .publishing import Publishing
 from .recording import Held, Recording, adopted
 from .worker import END_SECONDS, ENDED, FATAL, INSISTING_SECONDS, ORPHANED, Worker, note_lost, open_spool
@@ -107,7 +108,13 @@ class Holder:
                     return
                 if not self._publishing.begin():
                     raise RecordError
-            self._record()
+            try:
+                self._record()
+            except RecordError:
+                if not self._manager:  # or else what waits is there at the next start
+                    self._begin_to_end()
+                    self._tell_left()
+                raise
             has_lost = self._tell_left()
             self._publishing.finish(self._wait_for_child)
             if has_lost:
@@ -230,28 +237,42 @@ class Holder:
         before, now = self._before, None
         if before:
             now = apart(lambda wait: asked(descriptor), seconds=HASTY_SECONDS if self._is_impatient else ASK_SECONDS)
-        left = left_of(before, now) if before and now else 0
+        left, pushed = self._lost(before, now) if before and now else (0, PushedOut(0, 0, 0))
+        left, earlier = left + pushed.waiting_unnoted, pushed.earlier_unnoted
         is_unknown = self._is_late and not (before and now)
         is_untaken = left or is_unknown or (self._is_late and now and now.queued)
         if self._is_kept:
             if is_untaken:
                 self._tell_untaken()
             return False
+        if earlier:
+            self._say(f"{channel}: {counted(earlier, 'line')} {'was' if earlier == 1 else 'were'} lost: {TOO_FAST}")
         if left:
             self._complain(f"{channel}: {in_words(left)}")
-            if not self._is_stuck:  # the disk may hang, and this process is not to hang in it too
-                note_lost(self._recording, self._lock, left)
         elif is_unknown:
             self._tell_untaken()
         elif is_untaken:
             self._say(f"{channel}: {UNTAKEN}")
+        if left + earlier and not self._is_stuck:  # the disk may hang, and this process is not to hang in it too
+            note_lost(self._recording, self._lock, left + earlier)
         if self._recording.is_master:
             if before and now and now.queued > left:
                 self._say(
                     f"{channel}: at least {counted(now.queued - left, 'line')} came while it ended and will not be in the spool"
                 )
             self._close()
-        return left > 0 or is_unknown
+        return left + pushed.waiting > 0 or is_unknown
+
+    def _lost(self, before: Inquiry, now: Inquiry) -> tuple[int, PushedOut]:
+        """How many lines still wait that waited when the end began, and how many the bus has dropped."""
+        assert self._held is not None
+        noted, is_begun = before.dropped, None
+        if not self._is_stuck:
+            with contextlib.suppress(SpoolError, OSError):
+                spool = Spool(self._recording.spool)
+                noted, is_begun = max(spool.last.lost - self._held.lost, 0), spool.has_begun_line
+        pushed = PushedOut(0, 0, 0) if self._recording.is_master else pushed_out(before, now, noted)
+        return left_of(before, now, is_begun=is_begun), pushed
 
     def _tell_untaken(self) -> None:
         """Says that something is left, which is kept, or of which it is not known how much is lost."""

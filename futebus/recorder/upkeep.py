@@ -9,6 +9,7 @@ import threading
 import time
 
 from ..spool import SpoolError, SpoolLock, SpoolWriter, remove_unopened
+from ..spool.layout import IDENTITY
 from .apart import begin
 from .channel import Say
 from .recording import Recording
@@ -125,6 +126,8 @@ class Upkeep:
             self._say(f"{self._spool.path}: what was taken may not be on the disk: {_reason(error)}")
         self._lock.check()
         self._spool.check()
+        if self._lock.keep():
+            self._say(f"{self._spool.path / IDENTITY} was gone, or damaged; it is there again")
 
     def stop(self) -> None:
         """Has everything on the disk, unless that was not asked for.

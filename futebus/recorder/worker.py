@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from ..client.channel import RETRY_SECONDS
 from ..host.signals import SignalFile
-from ..spool import SpoolError, SpoolLock, SpoolWriter
+from ..spool import SpoolError, SpoolLock, SpoolStopped, SpoolWriter, append_lost
 from ..spool.files import FULL
 from .apart import begin
 from .channel import Say
@@ -41,9 +41,11 @@ ENDED, FATAL, ORPHANED = 3, 4, 5
 """How it ends, beside `DONE` and `FAILED`: with its channel; by an error that will not pass; without a holder."""
 
 
-def _writer(recording: Recording, lock: SpoolLock, *, is_continued: bool) -> SpoolWriter:
+def _writer(
+    recording: Recording, lock: SpoolLock, *, is_continued: bool, goes_on: Callable[[], bool] = lambda: True
+) -> SpoolWriter:
     name, size = recording.channel.name, recording.segment_bytes
-    return SpoolWriter(recording.spool, name, is_continued=is_continued, segment_bytes=size, lock=lock)
+    return SpoolWriter(recording.spool, name, is_continued=is_continued, segment_bytes=size, lock=lock, goes_on=goes_on)
 
 
 def open_spool(
@@ -75,7 +77,9 @@ def open_spool(
     has_said = False
     while True:
         try:
-            return _writer(recording, lock, is_continued=is_continued)
+            return _writer(recording, lock, is_continued=is_continued, goes_on=lambda: wait(0))
+        except SpoolStopped:
+            return None
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -91,6 +95,9 @@ def open_spool(
 
 def note_lost(recording: Recording, lock: SpoolLock, count: int) -> None:
     """Notes in a spool that nobody writes now how many lines were lost behind those that are there, if the disk lets it."""
+    with contextlib.suppress(SpoolError, OSError):
+        if append_lost(recording.spool, lock, count):
+            return
     with contextlib.suppress(SpoolError, OSError), _writer(recording, lock, is_continued=True) as spool:
         spool.note_lost(count)
 
@@ -259,6 +266,8 @@ class Worker:
     def _finish(self, spool: SpoolWriter, upkeep: Upkeep) -> None:
         """Takes what is still queued."""
         before = asked(self._held.descriptor)
+        if before and not before.queued_bytes:
+            return
         has_said_full = self._drain is not None and self._drain.has_said_full
         for seconds in (HEARD_SECONDS, FINISH_SECONDS - HEARD_SECONDS):
             last = self._new_drain(spool, upkeep)
@@ -274,6 +283,7 @@ class Worker:
             if last.is_idle or not before or not now:
                 return
             if not left_of(before, now):
-                self._say(f"{self._recording.channel}: lines still come; what is queued now is not in the spool")
+                if now.queued:
+                    self._say(f"{self._recording.channel}: lines still come; what is queued now is not in the spool")
                 return
         # The holder says what is left.

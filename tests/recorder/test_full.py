@@ -1,5 +1,6 @@
 """Recorders on a disk that is full: what may go makes room, and an end that loses lines says so."""
 
+import os
 import re
 import shutil
 import signal
@@ -14,7 +15,7 @@ from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Server
 from ..helpers.programs import Start
 from ..helpers.published import wait_for_line
-from ..helpers.recorders import Recording, fill, kill
+from ..helpers.recorders import Recording, disk, fill, kill
 from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import lines_of, numbered
 
@@ -147,3 +148,83 @@ def test_an_end_takes_what_waits_if_there_is_room_for_a_spool_again(
     recorder.end()
     assert lines_of(recorder.spool) == numbered(0, 1000)
     assert "of it are lost" not in recorder.words
+
+
+@pytest.mark.parametrize("channel", ["B_x", "U_x"])
+def test_what_a_full_disk_never_had_room_for_is_counted(
+    mounting: Mounting, recording: Recording, small_disk: Path, start: Start, channel: str
+) -> None:
+    """Also what the bus has dropped, and in a spool that cannot even be opened to write."""
+    bus = mounting("max_queue=200")
+    spool = small_disk / "spool"
+    recorder = recording(bus / channel, spool=spool)
+    (bus / channel).write_bytes(numbered(0, 100))
+    until(lambda: Spool(spool).end == 100, "they are taken")
+    recorder.end()
+    fill(small_disk / "ballast")
+    recorder = recording(bus / channel, spool=spool)
+    recorder.wait_for("No space left on device")
+    count = 1000 if channel == "B_x" else 200
+    (bus / channel).write_bytes(numbered(0, count))
+    recorder.process.terminate()
+    assert recorder.process.wait(DEADLINE) == 1
+    told = [int(number) for number in re.findall(r"(\d+) lines (?:were|of it are) lost", recorder.words)]
+    assert sum(told) == count, recorder.words
+    assert Spool(spool).last.lost == count
+    (small_disk / "ballast").unlink()
+    recorder = recording(bus / channel, spool=spool)
+    (bus / channel).write_bytes(numbered(100, 200))
+    until(lambda: Spool(spool).end == 200, "they are taken")
+    recorder.end()
+    assert lines_of(spool) == numbered(0, 200)
+    assert Spool(spool).last.lost == count
+
+
+@pytest.mark.parametrize("channel", ["B_x", "U_x"])
+def test_an_end_on_a_full_disk_without_lines_that_wait_is_none_that_loses_any(
+    bus: Mount, recording: Recording, small_disk: Path, channel: str
+) -> None:
+    spool = small_disk / "spool"
+    recorder = recording(bus / channel, spool=spool)
+    (bus / channel).write_bytes(numbered(0, 100))
+    until(lambda: Spool(spool).end == 100, "they are taken")
+    recorder.end()
+    fill(small_disk / "ballast")
+    recorder = recording(bus / channel, spool=spool)
+    recorder.wait_for("until there is room")
+    recorder.end()
+    assert recorder.words.endswith("until there is room\n"), recorder.words
+    assert lines_of(spool) == numbered(0, 100)
+
+
+def test_lines_behind_one_that_was_taken_in_part_are_all_counted(
+    mounting: Mounting, recording: Recording, small_disk: Path
+) -> None:
+    bus = mounting("max_message=32M,max_queue_bytes=64M")
+    recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool")
+    (bus / "U_x").write_bytes(b"one\n")
+    (bus / "U_x").write_bytes(b"x" * 20_000_000 + b"\n")
+    recorder.wait_for(FULL)
+    (bus / "U_x").write_bytes(b"three\nfour\n")
+    recorder.process.terminate()
+    assert recorder.process.wait(DEADLINE) == 1
+    assert "ended before everything that was queued was taken; 3 lines of it are lost\n" in recorder.words
+    assert lines_of(recorder.spool) == b"one\n"
+    assert Spool(recorder.spool).last.lost == 3
+
+
+def test_a_disk_that_has_hardly_twice_what_is_kept_goes_on(bus: Mount, recording: Recording, place: Path, start: Start) -> None:
+    """Though the first segment gets as long as it can: the drain was held up, and the queue is full."""
+    with disk(place, "2m") as small:
+        recorder = recording(bus / "U_x", "--keep-bytes", "1M", spool=small / "spool")
+        drain = recorder.drain()
+        os.kill(drain, signal.SIGSTOP)
+        writer = start(sys.executable, "-c", SAYING, bus / "U_x")
+        bus.wait_for_blocked_writers(1, "U_x")
+        os.kill(drain, signal.SIGCONT)
+        assert writer.wait(DEADLINE) == 0
+        until(lambda: Spool(recorder.spool).end == LINES, "all is taken")
+        recorder.end()
+        spool = Spool(recorder.spool)
+        assert spool.size_from(spool.begin) >= 1 << 20
+        assert lines_of(spool) == numbered(spool.begin, LINES)

@@ -14,7 +14,7 @@ import pytest
 
 from futebus.recorder.children import pause_after
 from futebus.recorder.worker import END_SECONDS
-from futebus.spool import NotASpool, Spool
+from futebus.spool import NotASpool, Spool, SpoolWriter
 
 from ..helpers.insistent import Insistent
 from ..helpers.mounts import Mount, Mounting, bash, run
@@ -355,8 +355,60 @@ def test_a_spool_that_is_removed_ends_it(bus: Mount, recording: Recording, place
     with contextlib.suppress(ProcessLookupError):  # it may have seen it
         os.kill(drain, signal.SIGKILL)
     assert recorder.process.wait(DEADLINE) == 1
-    assert "has been removed while it was written" in recorder.words
+    assert "has been removed, or moved, while it was written" in recorder.words
     assert not recorder.spool.exists()
+
+
+@pytest.mark.parametrize("channel", ["U_x", "B_x"])
+def test_what_waits_when_the_spool_is_taken_away_is_told(bus: Mount, recording: Recording, place: Path, channel: str) -> None:
+    recorder = recording(bus / channel)
+    drain = recorder.drain()
+    os.kill(drain, signal.SIGSTOP)
+    (bus / channel).write_bytes(numbered(0, 10))
+    recorder.spool.rename(place / "elsewhere")
+    kill(drain)
+    assert recorder.process.wait(DEADLINE) == 1
+    assert recorder.words.endswith("ended before everything that was queued was taken; 10 lines of it are lost\n")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}\n"], ids=["removed", "emptied", "overwritten"])
+def test_a_spool_does_not_lose_its_name_while_it_is_written(bus: Mount, recording: Recording, content: bytes | None) -> None:
+    recorder = recording(bus / "U_x")
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    until(lambda: Spool(recorder.spool).end == 10, "they are taken")
+    known = Spool(recorder.spool).id
+    identity = recorder.spool / "spool.json"
+    if content is None:
+        identity.unlink()
+    else:
+        identity.write_bytes(content)
+    (bus / "U_x").write_bytes(numbered(10, 20))
+    recorder.wait_for(f"{identity} was gone, or damaged; it is there again")
+    recorder.end()
+    assert Spool(recorder.spool).id == known
+    assert lines_of(recorder.spool) == numbered(0, 20)
+
+
+def test_a_recorder_is_ended_while_it_finds_lines_again(bus: Mount, place: Path, start: Start) -> None:
+    """That may take long: all of them are read."""
+    spool = place / "spool"
+    with SpoolWriter(spool, "U_x", segment_bytes=1000, first_segment_bytes=1000) as writer:
+        writer.append(numbered(0, 10))
+        for begin in range(10, 3000, 10):
+            writer.append(numbered(begin, begin + 10))
+    for index in spool.glob("*.index"):
+        index.unlink()
+    code = "import sys, time; from futebus.commands import record; from futebus.spool import restore\n"
+    code += "give = restore._give_index\n"
+    code += "def giving(*given): give(*given); time.sleep(1)\n"
+    code += "restore._give_index = giving; sys.exit(record.main())"
+    process = start(sys.executable, "-c", code, bus / "U_x", spool, stderr=subprocess.PIPE)
+    until(lambda: len([*spool.glob("*.index")]) > 1, "it has begun")
+    process.terminate()
+    assert process.wait(DEADLINE) == 0
+    assert len([*spool.glob("*.index")]) < 300
+    SpoolWriter(spool, "U_x").close()
+    assert lines_of(spool) == numbered(0, 3000)
 
 
 @pytest.mark.parametrize("is_told", [False, True], ids=["", "told to end"])
@@ -372,7 +424,7 @@ def test_one_that_is_written_to_after_that_says_so(bus: Mount, recording: Record
     if is_told:
         recorder.process.send_signal(signal.SIGTERM)
     assert recorder.process.wait(DEADLINE) == 1
-    assert "has been removed while it was written" in recorder.words
+    assert "has been removed, or moved, while it was written" in recorder.words
     assert not recorder.spool.exists()
 
 
