@@ -210,6 +210,14 @@ class Directory:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.descriptor)
 
+    def cut(self, name: str, size: int) -> None:
+        """Gives back the disk space of a file behind so many bytes."""
+        descriptor = self.open(name)
+        try:
+            os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)
+
     def remove_segment(self, first: int) -> None:
         """Removes a segment. Without an index, lines are none."""
         self.remove(f"{first:020d}.index")

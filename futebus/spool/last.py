@@ -13,26 +13,12 @@ from typing import Self
 
 from ..core.lines import nul
 from .files import Directory, close_all
-from .layout import MARK, MARKS, NotASpool, count_lines
+from .layout import MARK, NotASpool, count_lines
 from .marks import Mark
-from .repair import HOLE_BYTES, STEP_BYTES, clear, clear_behind_hole, has_lost_lines, last_changed, used, with_lines
+from .repair import clear, used
 from .room import LEAST_MARKS, Room, reserve, rooms, take_room
 from .segment import Segment
 from .warming import AHEAD_BYTES, Warmer
-
-
-def _compared(marks: list[Mark], lines: int) -> tuple[int, bool]:
-    """How many of these marks have the lines that they tell of, and whether it is lines that are to blame if not all have."""
-    if not os.fstat(lines).st_size:
-        there = next((number for number, mark in enumerate(marks) if mark.byte), len(marks))
-        return there, there < len(marks)
-    with mmap.mmap(lines, 0, prot=mmap.PROT_READ) as mapped:
-        there = with_lines(marks, mapped)
-        return there, there < len(marks) and has_lost_lines(marks, mapped, there)
-
-
-FEW_MARKS = 3
-"""With no more than so many marks left, what is found makes do with one."""
 
 
 class LastSegment:
@@ -83,10 +69,6 @@ class LastSegment:
         """How many lines were found when it was opened that the writer before had taken and not marked."""
         self.torn = 0
         """How many bytes of a line without an end were cut off then."""
-        self.gone = 0
-        """How many lines were cut off then, since power was lost before all before them was on the disk."""
-        self._changed = 0
-        """When it was written by who had it before."""
 
     @classmethod
     def begin(
@@ -143,18 +125,8 @@ class LastSegment:
             raise
 
     @classmethod
-    def resume(
-        cls,
-        directory: Directory,
-        warmer: Warmer,
-        segment: Segment,
-        least: int,
-        *,
-        is_continued: bool,
-        may_have_holes: bool,
-        is_restored: bool = False,
-    ) -> Self | None:
-        """Opens a segment that a writer has left, and repairs it. What was found behind its last mark has none yet.
+    def resume(cls, directory: Directory, warmer: Warmer, segment: Segment, least: int, *, is_continued: bool) -> Self:
+        """Opens a segment that a writer has left, and that is sound. What was found behind its last mark has none yet.
 
         Args:
             directory: the spool.
@@ -162,11 +134,6 @@ class LastSegment:
             segment: as readers see it.
             least: how long it should be, if the disk has room.
             is_continued: whether a line without an end goes on.
-            may_have_holes: whether power may have been lost since it was written.
-            is_restored: whether its index is lost. Then zeros are no sign that what is behind them was not on the disk.
-
-        Returns:
-            The segment; None if lines are gone that are marked, and it is not for a loss of power. Then it is as it was.
 
         Raises:
             OSError: as the system says.
@@ -175,41 +142,20 @@ class LastSegment:
         try:
             lines = directory.open(segment.path.name)
             index = directory.open(segment.path.with_suffix(".index").name)
-            changed = last_changed(os.fstat(lines))
-            # After a loss of power there may be marks whose lines did not reach the disk, and lines without sense behind.
-            marks = [segment[number] for number in range(len(segment))]
-            marked, gone = marks[-1].line, 0
-            there, are_gone = _compared(marks, lines)
-            if are_gone and not may_have_holes:
-                close_all(lines, index)
-                return None
             room = take_room(lines, index, least)
-            mapped = mmap.mmap(lines, room.bytes)
-            if there < len(marks):
-                del marks[there:]
-                gone = clear_behind_hole(mapped, marks[-1].byte)
-            elif may_have_holes and not is_restored:
-                hole = mapped.find(bytes(HOLE_BYTES), marks[-1].byte)
-                if hole >= 0 and used(mapped, hole):
-                    gone = clear_behind_hole(mapped, marks[-1].byte)
-            behind = len(marks) * MARK.size
-            if stale := os.pread(index, MARKS * MARK.size, behind).rstrip(b"\0"):
-                os.pwrite(index, bytes(len(stale)), behind)
             last = cls(
                 directory.path,
                 warmer,
                 lines,
                 index,
-                mapped,
+                mmap.mmap(lines, room.bytes),
                 first=segment.first,
-                mark=marks[-1],
-                marks=len(marks),
+                mark=segment[-1],
+                marks=len(segment),
                 most_marks=room.marks,
             )
-            last.began = marks[1].time if len(marks) > 1 else 0
-            last._changed = changed
+            last.began = segment[1].time if len(segment) > 1 else 0
             last._find_lines(is_continued)
-            last.gone = max(gone, marked - last.mark.line - last.recovered)
             return last
         except BaseException:
             close_all(lines, index)
@@ -326,41 +272,11 @@ class LastSegment:
             return
         stop = self.at if mapped[self.at - 1] == 0x0A else mapped.rfind(b"\n", start, self.at) + 1
         if stop > start:
-            self._mark(mapped, stop, self._now(), knows_plain)
-
-    def _mark(self, mapped: mmap.mmap, stop: int, moment: int, knows_plain: bool) -> None:
-        """Marks the whole lines up to a byte."""
-        with memoryview(mapped) as whole, whole[self.mark.byte : stop] as view:
-            is_plain = knows_plain and nul(view) < 0
-            line = self.mark.line + count_lines(view)
-        self._put(Mark(line, stop, moment, self.mark.lost, is_plain), self._marks)
-        self._is_note = False
-
-    def commit_found(self, knows_plain: bool, *, may_have_holes: bool) -> None:
-        """Marks the lines that were found when it was opened, as appends of the time when they were written.
-
-        Args:
-            knows_plain: as for `commit`.
-            may_have_holes: whether a line with a piece that did not reach the disk may be among them. It counts, and who reads it
-                is told.
-
-        Raises:
-            OSError: as the system says.
-        """
-        mapped = self.mapped
-        assert mapped is not None, "it is closed"
-        end = mapped.rfind(b"\n", self.mark.byte, self.at) + 1
-        moment = max(self._changed, self.mark.time)
-        while (start := self.mark.byte) < end:
-            hole = mapped.find(bytes(HOLE_BYTES), start, end) if may_have_holes else -1
-            if hole >= 0 and (begin := mapped.rfind(b"\n", start, hole) + 1 or start) == start:
-                self._put(Mark(self.mark.line + 1, mapped.find(b"\n", hole) + 1, moment, self.mark.lost, True), self._marks)
-                continue
-            stop = end if hole < 0 else begin
-            if self._marks < self._most_marks - FEW_MARKS and stop - start > STEP_BYTES:
-                at = start + STEP_BYTES
-                stop = mapped.rfind(b"\n", start, at) + 1 or mapped.find(b"\n", at) + 1
-            self._mark(mapped, stop, moment, knows_plain)
+            with memoryview(mapped) as whole, whole[start:stop] as view:
+                is_plain = knows_plain and nul(view) < 0
+                line = self.mark.line + count_lines(view)
+            self._put(Mark(line, stop, self._now(), self.mark.lost, is_plain), self._marks)
+            self._is_note = False
 
     def cut(self) -> int:
         """Cuts off a line that is not finished. Returns how many bytes of it there were."""

@@ -62,16 +62,23 @@ def look_back(path: Path, directory: Directory, firsts: Iterable[int], following
 
 def destroyed(segment: Segment) -> list[str]:
     """Which lines are not what its marks say, a sentence for all that lie together."""
+    found = _unfit(segment)
+    if found and segment.mend():  # as readers do
+        found = _unfit(segment)
+    return [str(LinesDamaged(segment.path, first, stop)) for first, stop in found]
+
+
+def _unfit(segment: Segment) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for before, mark in itertools.pairwise(segment[number] for number in range(len(segment))):
-        try:
-            if segment.between(before, mark) is not None:
+        with contextlib.suppress(LinesGone):
+            if mark.line == before.line or segment.between(before, mark) is not None:
                 continue
-        except LinesGone:
-            pass
         first = found.pop()[0] if found and found[-1][1] == before.line else before.line
         found.append((first, mark.line))
-    return [str(LinesDamaged(segment.path, first, stop)) for first, stop in found if stop > first]
+    if segment.stop is not None and len(segment) and segment[-1].line < segment.stop:
+        found.append((segment[-1].line, segment.stop))
+    return found
 
 
 def append_lost(path: Path, lock: SpoolLock, count: int) -> bool:

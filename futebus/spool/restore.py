@@ -8,16 +8,18 @@ import contextlib
 import os
 import re
 import stat
+from array import array
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import NamedTuple
 
 from ..host.durable import write_all
 from .files import Directory
-from .layout import PLAIN, LinesGone, SpoolStopped, count_lines
-from .marks import Mark
+from .layout import PLAIN, LinesGone, SpoolStopped, count_lines, open_to_read
+from .marks import Mark, mended
+from .recover import mapped_to_read, with_holes
 from .repair import last_changed
-from .segment import Segment
+from .segment import Segment, first_mark
 
 _LINES = re.compile(r"[0-9]{20}\.lines")
 
@@ -31,17 +33,25 @@ class Restored(NamedTuple):
     """Files with lines that cannot be ours: another segment has lines of these numbers."""
 
 
-def restore(path: Path, directory: Directory, least: int, lost: int, goes_on: Callable[[], bool] = lambda: True) -> Restored:
+def restore(
+    path: Path,
+    directory: Directory,
+    least: int,
+    lost: int,
+    *,
+    may_have_holes: bool,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> Restored:
     """Gives an index to each segment that has lines and none; to the last one also if there is no mark in it.
 
-    Of the last one it gets the first mark: lines behind it are found as those are that were taken and not marked. The others have
-    their end: what their marks were is found as readers do where an index is damaged.
+    What its marks were is found as readers do where an index is damaged.
 
     Args:
         path: the spool.
         directory: the same, open.
         least: lines before this one have been removed.
         lost: how many were lost before that one.
+        may_have_holes: whether power may have been lost since it was written.
         goes_on: is asked before each of them: to read their lines may take long.
 
     Raises:
@@ -68,7 +78,7 @@ def restore(path: Path, directory: Directory, least: int, lost: int, goes_on: Ca
             before = known.before(first) or Mark(first, 0, 1, 0)
             began = _changed(directory, firsts[place - 1] if place else first)
             before = before._replace(time=max(before.time, began), lost=max(before.lost, lost))
-            _give_index(path, directory, first, stop, before)
+            _give_index(path, directory, first, stop, before, may_have_holes=may_have_holes and stop is None)
             damage[first] = f"{path / f'{first:020d}.index'} is damaged; its lines are found without it"
         stop = first
     return Restored(dict(reversed(damage.items())), frozenset(strays))
@@ -136,19 +146,39 @@ def _changed(directory: Directory, first: int) -> int:
     return last_changed(os.stat(f"{first:020d}.lines", dir_fd=directory.descriptor, follow_symlinks=False))
 
 
-def _give_index(path: Path, directory: Directory, first: int, stop: int | None, before: Mark) -> None:
-    """Writes an index. If that is cut short, what is there of it counts: the rest is found again."""
-    index = directory.create(f"{first:020d}.index")
+def _give_index(path: Path, directory: Directory, first: int, stop: int | None, before: Mark, *, may_have_holes: bool) -> None:
+    changed = _changed(directory, first)
+    end = None if stop is None else first_mark(path, stop, directory.descriptor)
+    is_end_known = end is not None
+    if end is None:
+        end = Mark(first + _count(path, directory, first) if stop is None else stop, 0, max(changed, before.time), before.lost)
+    with contextlib.closing(_blocks(path, directory, first)) as blocks:
+        marks = [*mended(array("Q"), blocks, first, end, is_end_known=is_end_known)]
+    if may_have_holes:
+        lines = open_to_read(path / f"{first:020d}.lines", directory.descriptor)
+        try:
+            with mapped_to_read(lines) as mapped:
+                marks = with_holes(marks, mapped)
+        finally:
+            os.close(lines)
+    before = before._replace(time=min(before.time, marks[-1].time))
+    marks[0] = marks[0]._replace(time=before.time)  # when the one before has ended
+    # What was known before is no less from there on.
+    marks = [mark._replace(time=max(mark.time, before.time), lost=max(mark.lost, before.lost)) for mark in marks]
+    put_index(directory, first, marks)
+
+
+def put_index(directory: Directory, first: int, marks: list[Mark]) -> None:
+    """Gives a segment an index, whole or not at all. It is on the disk when this returns.
+
+    Raises:
+        OSError: as the system says.
+    """
+    index = directory.create(f"{first:020d}.new")
     try:
-        marks = [Mark(first, 0, 1, 0)]
-        if stop is not None:
-            segment = Segment(path, first, directory.descriptor, stop=stop)
-            marks = [segment[number] for number in range(len(segment))]
-            before = before._replace(time=min(before.time, marks[-1].time))
-            marks[0] = marks[0]._replace(time=before.time)  # when the one before has ended
-        # What was known before is no less from there on.
-        marks = [mark._replace(time=max(mark.time, before.time), lost=max(mark.lost, before.lost)) for mark in marks]
         write_all(index, b"".join(mark.packed() for mark in marks))
     finally:
         os.close(index)
+    directory.sync(f"{first:020d}.new")
+    directory.rename(f"{first:020d}.new", f"{first:020d}.index")
     directory.sync()

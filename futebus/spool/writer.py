@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import uuid
+from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
@@ -17,11 +18,12 @@ from ..core.text import counted
 from . import older
 from .files import FULL, OWN_MODE, blamed, close_all
 from .last import LastSegment
-from .layout import FIRST_SEGMENT_BYTES, FORMAT, READ_BYTES, READ_ROOM, SEGMENT_BYTES, segment_firsts
+from .layout import FIRST_SEGMENT_BYTES, FORMAT, MARK, MARKS, READ_BYTES, READ_ROOM, SEGMENT_BYTES, segment_firsts
 from .lock import SpoolLock
 from .marks import Mark
+from .recover import Recovered, recover
 from .repair import UNKNOWN, boot
-from .restore import restore
+from .restore import put_index, restore
 from .room import LEAST_BYTES, Room, rooms, smallest
 from .segment import Segment
 from .warming import Warmer
@@ -105,7 +107,10 @@ class SpoolWriter:
 
     def _open_last(self, is_continued: bool) -> None:
         identity = self._lock.read_again()
-        restored = restore(self.path, self._directory, identity.least, identity.lost, self._goes_on)
+        may_have_holes = boot() == UNKNOWN or identity.boot != boot()
+        restored = restore(
+            self.path, self._directory, identity.least, identity.lost, may_have_holes=may_have_holes, goes_on=self._goes_on
+        )
         self.changed = [*restored.damage.values()]
         self.damage = self.changed[:]
         self._directory.remove_begun(restored.strays)
@@ -117,15 +122,17 @@ class SpoolWriter:
             segment = Segment(self.path, firsts[-1], self._directory.descriptor)
             has_lines = self._directory.has(segment.path.name)
             if len(segment) and (has_lines or segment[-1].line > segment.first):
-                destroyed: list[str] = []
-                if has_lines and self._resume(segment, is_continued, is_restored=segment.first in restored.damage):
-                    firsts.pop()
-                else:
-                    # Readers are told which of its lines are gone. Nobody should take their numbers for those of others.
+                if not has_lines:
                     self._begin_first(segment[-1])
-                    destroyed = older.destroyed(segment)
+                elif recovered := self._recover(segment, may_have_holes=may_have_holes):
+                    self._end(segment, recovered, is_continued)
+                else:
+                    self._resume(segment, is_continued)
+                if firsts[-1] == self.first:
+                    firsts.pop()
                 damage, recent = older.look_back(self.path, self._directory, firsts, self.first)
-                self.damage += [*destroyed, *(words for words in damage if not destroyed or str(segment.path) not in words)]
+                told = "\n".join(self.damage)
+                self.damage += (words for words in damage if str(segment.path) not in words or str(segment.path) not in told)
                 self._unsynced = sorted({*self._unsynced, *recent})
                 return
             # Power was lost before its first mark was on disk.
@@ -137,13 +144,13 @@ class SpoolWriter:
             self._lock.note(format=FORMAT, id=str(uuid.uuid4()), boot="")
         self._begin_first(Mark(identity.least, 0, time.time_ns(), identity.lost))
 
-    def _begin_first(self, mark: Mark) -> None:
+    def _begin_first(self, mark: Mark, unfinished: bytes = b"") -> None:
         """Begins a segment where there is none that goes on."""
         # It must be there also after a loss of power, before it is noted that there is one.
         self._knows_plain = self._lock.identity.format >= FORMAT
-        size = self._next_segment_bytes
-        wishes = rooms(size, min(self._room, size), min(self._tight, size))
-        self._begin_segment(mark, wishes, is_durable=True)
+        size, begun = self._next_segment_bytes, len(unfinished)
+        wishes = rooms(begun + size, begun + min(self._room, size), begun + min(self._tight, size))
+        self._begin_segment(mark, wishes, unfinished, is_durable=True)
         self._note()
 
     def _note(self) -> None:
@@ -156,32 +163,56 @@ class SpoolWriter:
                 raise
         self._knows_plain = self._lock.identity.format >= FORMAT
 
-    def _resume(self, segment: Segment, is_continued: bool, *, is_restored: bool) -> bool:
-        """Goes on with a segment. Returns False if it has lost lines, and not by a loss of power: then it stays as it is."""
-        is_new = boot() == UNKNOWN or self._lock.identity.boot != boot()
-        last = LastSegment.resume(
-            self._directory,
-            self._warmer,
-            segment,
-            self._next_segment_bytes,
-            is_continued=is_continued,
-            may_have_holes=is_new,
-            is_restored=is_restored,
+    def _recover(self, segment: Segment, *, may_have_holes: bool) -> Recovered | None:
+        """Looks whether the last segment can go on. None if so."""
+        lines = index = -1
+        try:
+            lines = self._directory.open(segment.path.name)
+            index = self._directory.open(segment.path.with_suffix(".index").name)
+            numbers = array("Q", os.pread(index, MARKS * MARK.size, 0)[: os.fstat(index).st_size // MARK.size * MARK.size])
+            while numbers and not any(numbers[-4:]):
+                del numbers[-4:]
+            return recover(lines, numbers, segment.first, may_have_holes=may_have_holes)
+        finally:
+            close_all(lines, index)
+
+    def _end(self, segment: Segment, recovered: Recovered, is_continued: bool) -> None:
+        """Ends the last segment, which has got damaged, and begins the next one.
+
+        Nobody should take the numbers of lines that are gone for those of others. Readers are told which of them are.
+        """
+        unfinished = recovered.unfinished if is_continued else b""
+        self.torn = len(recovered.unfinished) - len(unfinished)
+        self.recovered = recovered.found
+        changed: list[str] = []
+        destroyed: list[str] = []
+        stays = recovered.end.line > segment.first
+        if stays and recovered.marks:
+            put_index(self._directory, segment.first, recovered.marks)
+        if stays:
+            self._directory.cut(segment.path.name, recovered.size)
+        self._begin_first(recovered.end, unfinished)
+        if recovered.gone:
+            words = f"{counted(recovered.gone, 'line')} from {self.first} on did not reach the disk before a loss of power"
+            changed.append(f"{self.path}: {words}, and {'is' if recovered.gone == 1 else 'are'} cut off")
+        if stays:
+            destroyed = older.destroyed(Segment(self.path, segment.first, self._directory.descriptor, stop=self.first))
+        if stays and recovered.marks and not changed and not destroyed:
+            changed.append(f"{segment.path.with_suffix('.index')} is damaged; its lines are found without it")
+        self.changed += changed
+        self.damage += [*changed, *destroyed]
+
+    def _resume(self, segment: Segment, is_continued: bool) -> None:
+        """Goes on with the last segment."""
+        self._last = last = LastSegment.resume(
+            self._directory, self._warmer, segment, self._next_segment_bytes, is_continued=is_continued
         )
-        if last is None:
-            return False
-        self._last = last
         self.recovered = last.recovered
         self.torn = last.torn or self.torn
         self._next_segment_bytes = min(max(self._next_segment_bytes, 2 * len(last)), self._segment_bytes)
         # What is found is sound from here on. Only then this run of the system may be noted.
         self._note()
-        last.commit_found(self._knows_plain, may_have_holes=is_new and is_restored)
-        if last.gone:
-            words = f"{counted(last.gone, 'line')} from {last.mark.line} on did not reach the disk before a loss of power"
-            self.changed.append(f"{self.path}: {words}, and {'is' if last.gone == 1 else 'are'} cut off")
-            self.damage.append(self.changed[-1])
-        return True
+        last.commit(self._knows_plain)
 
     def _ready(self) -> LastSegment:
         """Opens the spool anew if the last call was interrupted. Returns the last segment."""

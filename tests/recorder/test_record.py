@@ -400,7 +400,7 @@ def test_a_recorder_is_ended_while_it_finds_lines_again(bus: Mount, place: Path,
         index.unlink()
     code = "import sys, time; from futebus.commands import record; from futebus.spool import restore\n"
     code += "give = restore._give_index\n"
-    code += "def giving(*given): give(*given); time.sleep(1)\n"
+    code += "def giving(*given, **how): give(*given, **how); time.sleep(1)\n"
     code += "restore._give_index = giving; sys.exit(record.main())"
     process = start(sys.executable, "-c", code, bus / "U_x", spool, stderr=subprocess.PIPE)
     until(lambda: len([*spool.glob("*.index")]) > 1, "it has begun")

@@ -35,8 +35,7 @@ FAILURES: list[Callable[[], BaseException]] = [
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Files in memory, where hundreds of spools are quickly begun, and brought to the disk."""
-    for module in ("last", "room"):
-        monkeypatch.setattr(f"futebus.spool.{module}.MARKS", 64)
+    monkeypatch.setattr("futebus.spool.room.MARKS", 64)
     path = Path(tempfile.mkdtemp(prefix="futebus-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     yield path
     shutil.rmtree(path)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from futebus.spool import ForeignSpool, LinesDamaged, NotASpool, Spool, last, room, writer
+from futebus.spool import ForeignSpool, LinesDamaged, NotASpool, Spool, room, writer
 
 from .failing import scarce
 from .spools import lines_of, numbered, small
@@ -28,8 +28,7 @@ class Disk:
     """What a directory may look like after a loss of power."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, at_each: Callable[[], None]) -> None:
-        for module in (last, room):
-            monkeypatch.setattr(module, "MARKS", 64)
+        monkeypatch.setattr(room, "MARKS", 64)
         self.path = path
         self._at_each = at_each
         self._names: dict[str, int] = {}
