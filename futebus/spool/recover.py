@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import mmap
 import os
+import time
 from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,6 +20,10 @@ from .repair import HOLE_BYTES, STEP_BYTES, last_changed, used
 
 MOST_HOLES = MARKS // 4
 """How many lines with a hole get a mark of their own. If there are more, all lines count as one append, and none can be read."""
+
+
+MOST_BYTES = 1 << 32
+"""A mark that tells of more of them is none: no segment gets so long."""
 
 
 class Recovered(NamedTuple):
@@ -93,9 +98,10 @@ class _Last:
         self._marks = [unpacked(numbers[at : at + 4]) for at in range(0, len(numbers), 4)]
         self._are_sensible = sensible(numbers) == len(self._marks)
 
-    def _is_possible(self, mark: Mark) -> bool:
-        """Whether there can have been such a mark: a line has a byte at least."""
-        return mark.time > 0 and 0 <= mark.line - self._first <= mark.byte
+    def _is_possible(self, before: Mark, mark: Mark) -> bool:
+        """Whether there can have been such a mark behind another one: a line has a byte at least, and a segment an end."""
+        is_later = before.time <= mark.time <= max(time.time_ns(), self._changed) and before.lost <= mark.lost
+        return is_later and mark.byte < MOST_BYTES and 0 <= mark.line - before.line <= mark.byte - before.byte
 
     def _fit(self, before: Mark, mark: Mark) -> bool:
         """Whether there are as many lines between two marks as they say."""
@@ -123,7 +129,8 @@ class _Last:
         counts = self._counts()
         marks = [*enumerate(self._marks)]
         right = [n for n, mark in marks if mark.time and counts.get(mark.byte, -1) == mark.line - self._first]
-        fitting = [n for n, mark in marks[1:] if self._is_possible(mark) and self._fit(self._marks[n - 1], mark)]
+        begin = Mark(self._first, 0, 1, 0)
+        fitting = [n for n, mark in marks[1:] if self._is_possible(begin, mark) and self._fit(self._marks[n - 1], mark)]
         return max(right + fitting, default=-1)
 
     def _counts(self) -> dict[int, int]:
@@ -147,7 +154,7 @@ class _Last:
         right = self._marks[place] if place >= 0 else Mark(self._first, 0, 1, 0)
         line = right.line + count_lines(self._whole[right.byte : stop])
         end = Mark(line, 0, max(right.time, self._changed), right.lost)
-        told = [mark for mark in self._missing(place) if self._is_possible(mark)]
+        told = [mark for mark in self._missing(place) if self._is_possible(right, mark)]
         behind = max((mark.line + count_lines(self._whole[mark.byte :]) for mark in told), default=line)
         gone = 0
         if may_have_holes:

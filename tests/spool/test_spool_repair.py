@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import random
 import re
 import shutil
 import time
@@ -422,6 +423,23 @@ def test_lines_of_the_last_segment_that_are_destroyed_are_told(
     with small(copy) as writer:
         assert writer.end == 1410
     assert found(copy) == (numbered(0, first) + numbered(stop, 1410), [*range(first, stop)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_marks_of_the_last_segment_that_are_noise_lose_no_line(path: Path, seed: int) -> None:
+    copy = damaged(path)
+    chance = random.Random(seed)
+    content = bytearray(last_file(copy, ".index").read_bytes()[: 21 * MARK.size])
+    begin = chance.randrange(MARK.size, len(content))
+    stop = chance.randint(begin + 1, len(content))
+    # Numbers that are high, and fit to each other.
+    content[begin:stop] = chance.randbytes(stop - begin)
+    if seed % 2:
+        content[-MARK.size :] = MARK.pack(1 << 40, 1 << 41, time.time_ns() + (1 << 40) * (seed % 4 - 2), 0)
+    last_file(copy, ".index").write_bytes(content)
+    with small(copy) as writer:
+        assert writer.end == 1400
+    assert found(copy) == (numbered(0, 1400), [])
 
 
 @pytest.mark.parametrize("place", [3, 19, 20])
