@@ -22,8 +22,8 @@ from ..telling import say
 PATIENCE = 10.0
 """How long, in seconds, the process of the same query before this one may take to go away, and a channel to be joined."""
 
-FINISH_SECONDS = 1.0
-"""How long, in seconds, a drain takes what waits in its channel when the query ends. Mostly that is nothing."""
+FINISH_SECONDS = 4.0
+"""How long, in seconds, a drain takes what waits in its channel when the query ends. It mostly takes a moment."""
 
 IN_USE = (
     "a query that still runs, maybe in this session (spark.streams.active), or a recorder: stop it, or give this query a "
