@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 from ..host.durable import write_all
 from .files import Directory
-from .layout import PLAIN, LinesGone, SpoolStopped, count_lines, open_to_read
+from .layout import PLAIN, LinesGone, SpoolStopped, count_lines
 from .marks import Mark, mended
 from .recover import mapped_to_read, with_holes
 from .repair import last_changed
+from .room import hold
 from .segment import Segment, first_mark
 
 _LINES = re.compile(r"[0-9]{20}\.lines")
@@ -155,8 +156,9 @@ def _give_index(path: Path, directory: Directory, first: int, stop: int | None, 
     with contextlib.closing(_blocks(path, directory, first)) as blocks:
         marks = [*mended(array("Q"), blocks, first, end, is_end_known=is_end_known)]
     if may_have_holes:
-        lines = open_to_read(path / f"{first:020d}.lines", directory.descriptor)
+        lines = directory.open(f"{first:020d}.lines")
         try:
+            hold(lines)
             with mapped_to_read(lines) as mapped:
                 marks = with_holes(marks, mapped)
         finally:

@@ -75,6 +75,28 @@ def reserve(lines: int, index: int, wishes: Iterable[Room]) -> Room:
     return room
 
 
+def hold(lines: int) -> int:
+    """Has the disk space of a file of lines as it is, without holes: even to look at one that is mapped may take room.
+
+    Returns:
+        How long the file is then. Where the disk has no place for what follows the lines, it ends with them.
+
+    Raises:
+        OSError: there is no room even for what is in it.
+    """
+    size = os.fstat(lines).st_size
+    try:
+        if size:
+            os.posix_fallocate(lines, 0, size)
+    except OSError:
+        # To store into a hole that the disk has no place for is deadly, and what is read into one is lost.
+        size = _used(lines, size)
+        os.ftruncate(lines, size)
+        if size:
+            os.posix_fallocate(lines, 0, size)
+    return size
+
+
 def take_room(lines: int, index: int, least: int) -> Room:
     """Has the disk space of a segment that was left, and more if the disk has it: otherwise the next segment begins sooner.
 
@@ -89,7 +111,7 @@ def take_room(lines: int, index: int, least: int) -> Room:
     Raises:
         OSError: there is no room even for what is in it.
     """
-    size, kept = os.fstat(lines).st_size, min(os.fstat(index).st_size, MARKS * MARK.size)
+    kept = min(os.fstat(index).st_size, MARKS * MARK.size)
     marks = kept // MARK.size
     try:
         # Marks come first: where lines have room, so must their marks. A copy has holes where there were zeros, and to write into
@@ -98,15 +120,7 @@ def take_room(lines: int, index: int, least: int) -> Room:
             os.posix_fallocate(index, 0, kept)
     except OSError:
         marks = 0
-    try:
-        if size:
-            os.posix_fallocate(lines, 0, size)
-    except OSError:
-        # To store into a hole that the disk has no place for is deadly, and what is read into one is lost.
-        size = _used(lines, size)
-        os.ftruncate(lines, size)
-        if size:
-            os.posix_fallocate(lines, 0, size)
+    size = hold(lines)
     try:
         wishes = rooms(max(size, least), max(size, min(least, READ_ROOM)), max(size, min(least, LEAST_BYTES)))
         marks = max(marks, reserve(lines, index, wishes).marks)

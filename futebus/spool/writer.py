@@ -24,7 +24,7 @@ from .marks import Mark
 from .recover import Recovered, recover
 from .repair import UNKNOWN, boot
 from .restore import put_index, restore
-from .room import LEAST_BYTES, Room, rooms, smallest
+from .room import LEAST_BYTES, Room, hold, rooms, smallest
 from .segment import Segment
 from .warming import Warmer
 
@@ -169,6 +169,7 @@ class SpoolWriter:
         try:
             lines = self._directory.open(segment.path.name)
             index = self._directory.open(segment.path.with_suffix(".index").name)
+            hold(lines)
             numbers = array("Q", os.pread(index, MARKS * MARK.size, 0)[: os.fstat(index).st_size // MARK.size * MARK.size])
             while numbers and not any(numbers[-4:]):
                 del numbers[-4:]
