@@ -222,6 +222,15 @@ def gone(path: Path, first: int, stop: int) -> "LinesGone":
     return LinesGone(f"lines {first} to {stop} of {path.parent} have been removed")
 
 
+def found_without(lines: Path) -> str:
+    """What is said of a segment whose index is damaged, or missing.
+
+    Args:
+        lines: its file of lines.
+    """
+    return f"{lines.with_suffix('.index')} is damaged; its lines are found without it"
+
+
 def read_bytes(path: Path, start: int, stop: int) -> bytes:
     """A part of a file; less if it ends before.
 

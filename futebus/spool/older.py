@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .files import FULL, Directory
-from .layout import MARK, MARKS, LinesDamaged, LinesGone, SpoolError, segment_firsts
+from .layout import MARK, MARKS, LinesDamaged, LinesGone, SpoolError, found_without, segment_firsts
 from .lock import SpoolLock
 from .segment import Segment, ended, last_mark
 
@@ -51,7 +51,7 @@ def look_back(path: Path, directory: Directory, firsts: Iterable[int], following
             stop = last.line if last is not None and size >= last.byte else first
             damage.append(str(LinesDamaged(path / name, stop, following)))
         elif is_mended:
-            damage.append(f"{path / f'{first:020d}.index'} is damaged; its lines are found without it")
+            damage.append(found_without(path / name))
         if is_recent:
             recent.append(first)
         elif number >= LOOKED_AT:

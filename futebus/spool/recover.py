@@ -60,13 +60,18 @@ def recover(lines: int, numbers: "array[int]", first: int, *, may_have_holes: bo
         last = _Last(memoryview(b""), numbers, first, last_changed(status))
         return None if last.is_sound else last.ended(last.last_right(), may_have_holes=may_have_holes)
     with mapped_to_read(lines) as mapped:
-        size = used(mapped, 0)  # where zeros follow to the end, there is no hole
+        with memoryview(mapped) as all_of_it:
+            is_sound = _Last(all_of_it, numbers, first, last_changed(status)).is_sound
+        if is_sound and not may_have_holes:
+            return None  # as mostly: nothing is looked at twice
+        known = numbers[-3] if is_sound else 0
+        size = known + used(mapped, known)  # where zeros follow to the end, there is no hole
         with memoryview(mapped) as all_of_it, all_of_it[:size] as whole:
             last = _Last(whole, numbers, first, last_changed(status))
-            place = last.last_right()
+            place = len(numbers) // 4 - 1 if is_sound else last.last_right()
             begin = last.byte_behind(place)
             hole = mapped.find(bytes(HOLE_BYTES), begin, size) if may_have_holes else -1
-            if hole < 0 and last.is_sound:
+            if hole < 0 and is_sound:
                 return None
             stop = mapped.rfind(b"\n", begin, size if hole < 0 else hole) + 1 or begin
             return last.ended(place, stop=stop, may_have_holes=may_have_holes)

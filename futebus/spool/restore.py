@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..host.durable import write_all
 from .files import Directory
-from .layout import PLAIN, LinesGone, SpoolStopped, count_lines
+from .layout import PLAIN, LinesGone, SpoolStopped, count_lines, found_without
 from .marks import Mark, mended
 from .recover import mapped_to_read, with_holes
 from .repair import last_changed
@@ -28,8 +28,8 @@ _LINES = re.compile(r"[0-9]{20}\.lines")
 class Restored(NamedTuple):
     """What was found."""
 
-    damage: dict[int, str]
-    """What is said of each segment that has got an index, by where it begins."""
+    damage: list[str]
+    """What is said of the segments that have got an index, a sentence each."""
     strays: frozenset[str]
     """Files with lines that cannot be ours: another segment has lines of these numbers."""
 
@@ -63,7 +63,7 @@ def restore(
     names = {*directory.names()}
     firsts = sorted(first for name in names if _LINES.fullmatch(name) and least <= (first := int(name[:20])) < PLAIN)
     known = _Known(path, directory, [first for first in firsts if f"{first:020d}.index" in names])
-    damage: dict[int, str] = {}
+    damage: list[str] = []
     strays = set()
     stop: int | None = None
     for place, first in reversed([*enumerate(firsts)]):
@@ -80,9 +80,9 @@ def restore(
             began = _changed(directory, firsts[place - 1] if place else first)
             before = before._replace(time=max(before.time, began), lost=max(before.lost, lost))
             _give_index(path, directory, first, stop, before, may_have_holes=may_have_holes and stop is None)
-            damage[first] = f"{path / f'{first:020d}.index'} is damaged; its lines are found without it"
+            damage.append(found_without(path / f"{first:020d}.lines"))
         stop = first
-    return Restored(dict(reversed(damage.items())), frozenset(strays))
+    return Restored(damage[::-1], frozenset(strays))
 
 
 class _Known:

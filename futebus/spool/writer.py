@@ -18,7 +18,7 @@ from ..core.text import counted
 from . import older
 from .files import FULL, OWN_MODE, blamed, close_all
 from .last import LastSegment
-from .layout import FIRST_SEGMENT_BYTES, FORMAT, MARK, MARKS, READ_BYTES, READ_ROOM, SEGMENT_BYTES, segment_firsts
+from .layout import FIRST_SEGMENT_BYTES, FORMAT, MARK, MARKS, READ_BYTES, READ_ROOM, SEGMENT_BYTES, found_without, segment_firsts
 from .lock import SpoolLock
 from .marks import Mark
 from .recover import Recovered, recover
@@ -111,7 +111,7 @@ class SpoolWriter:
         restored = restore(
             self.path, self._directory, identity.least, identity.lost, may_have_holes=may_have_holes, goes_on=self._goes_on
         )
-        self.changed = [*restored.damage.values()]
+        self.changed = restored.damage
         self.damage = self.changed[:]
         self._directory.remove_begun(restored.strays)
         firsts = segment_firsts(self.path, self._directory.descriptor)
@@ -185,21 +185,21 @@ class SpoolWriter:
         unfinished = recovered.unfinished if is_continued else b""
         self.torn = len(recovered.unfinished) - len(unfinished)
         self.recovered = recovered.found
-        changed: list[str] = []
-        destroyed: list[str] = []
         stays = recovered.end.line > segment.first
-        if stays and recovered.marks:
-            put_index(self._directory, segment.first, recovered.marks)
         if stays:
+            if recovered.marks:
+                put_index(self._directory, segment.first, recovered.marks)
             self._directory.cut(segment.path.name, recovered.size)
         self._begin_first(recovered.end, unfinished)
+        destroyed: list[str] = []
+        if stays:
+            destroyed = older.destroyed(Segment(self.path, segment.first, self._directory.descriptor, stop=self.first))
+        changed: list[str] = []
         if recovered.gone:
             words = f"{counted(recovered.gone, 'line')} from {self.first} on did not reach the disk before a loss of power"
             changed.append(f"{self.path}: {words}, and {'is' if recovered.gone == 1 else 'are'} cut off")
-        if stays:
-            destroyed = older.destroyed(Segment(self.path, segment.first, self._directory.descriptor, stop=self.first))
-        if stays and recovered.marks and not changed and not destroyed:
-            changed.append(f"{segment.path.with_suffix('.index')} is damaged; its lines are found without it")
+        elif stays and recovered.marks and not destroyed:
+            changed.append(found_without(segment.path))
         self.changed += changed
         self.damage += [*changed, *destroyed]
 

@@ -150,17 +150,22 @@ def test_an_end_takes_what_waits_if_there_is_room_for_a_spool_again(
     assert "of it are lost" not in recorder.words
 
 
+def record_to(recording: Recording, channel: Path, spool: Path, begin: int, end: int) -> None:
+    """Has lines recorded, from one number up to another one, and ends the recorder."""
+    recorder = recording(channel, spool=spool)
+    channel.write_bytes(numbered(begin, end))
+    until(lambda: Spool(spool).end == end, "they are taken")
+    recorder.end()
+
+
 @pytest.mark.parametrize("channel", ["B_x", "U_x"])
 def test_what_a_full_disk_never_had_room_for_is_counted(
-    mounting: Mounting, recording: Recording, small_disk: Path, start: Start, channel: str
+    mounting: Mounting, recording: Recording, small_disk: Path, channel: str
 ) -> None:
     """Also what the bus has dropped, and in a spool that cannot even be opened to write."""
     bus = mounting("max_queue=200")
     spool = small_disk / "spool"
-    recorder = recording(bus / channel, spool=spool)
-    (bus / channel).write_bytes(numbered(0, 100))
-    until(lambda: Spool(spool).end == 100, "they are taken")
-    recorder.end()
+    record_to(recording, bus / channel, spool, 0, 100)
     fill(small_disk / "ballast")
     recorder = recording(bus / channel, spool=spool)
     recorder.wait_for("No space left on device")
@@ -172,10 +177,7 @@ def test_what_a_full_disk_never_had_room_for_is_counted(
     assert sum(told) == count, recorder.words
     assert Spool(spool).last.lost == count
     (small_disk / "ballast").unlink()
-    recorder = recording(bus / channel, spool=spool)
-    (bus / channel).write_bytes(numbered(100, 200))
-    until(lambda: Spool(spool).end == 200, "they are taken")
-    recorder.end()
+    record_to(recording, bus / channel, spool, 100, 200)
     assert lines_of(spool) == numbered(0, 200)
     assert Spool(spool).last.lost == count
 
@@ -185,10 +187,7 @@ def test_an_end_on_a_full_disk_without_lines_that_wait_is_none_that_loses_any(
     bus: Mount, recording: Recording, small_disk: Path, channel: str
 ) -> None:
     spool = small_disk / "spool"
-    recorder = recording(bus / channel, spool=spool)
-    (bus / channel).write_bytes(numbered(0, 100))
-    until(lambda: Spool(spool).end == 100, "they are taken")
-    recorder.end()
+    record_to(recording, bus / channel, spool, 0, 100)
     fill(small_disk / "ballast")
     recorder = recording(bus / channel, spool=spool)
     recorder.wait_for("until there is room")
