@@ -177,20 +177,24 @@ def test_what_another_has_mounted_is_not_it(mounting: Mounting) -> None:
 def test_another_one_that_goes_while_it_is_looked_at_is_not_left(
     mounting: Mounting, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
-    bus = mounting()
-    mount = mounted_on(str(bus.path))
-    assert mount
     real = getattr(mountpoint, look)
-    looks = []
+    for _ in range(TRIES):
+        bus = mounting()
+        mount = mounted_on(str(bus.path))
+        assert mount
+        looks = list[object]()
 
-    def late(*given: object) -> object:
-        looks.append(given)
-        bus.unmount()
-        return real(*given)
+        def late(*given: object) -> object:
+            looks.append(given)  # noqa: B023
+            bus.unmount()  # noqa: B023
+            return real(*given)
 
-    monkeypatch.setattr(mountpoint, look, late)
-    assert not is_left(mount)
-    assert len(looks) == 1
+        monkeypatch.setattr(mountpoint, look, late)
+        assert not is_left(mount)
+        if len(looks) == 1:
+            break
+    else:
+        raise AssertionError("others have had the numbers each time")
 
 
 def test_one_that_is_cut_below_another_mount_says_so(mounting: Mounting) -> None:

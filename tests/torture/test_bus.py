@@ -50,7 +50,9 @@ def test_a_bus_that_cheats_is_found_out(place: Path, how: str) -> None:
     }
     found = ""
     seconds = 2.0
-    while not found and seconds < 100:  # a busy machine may not get round to many messages
+    # A busy machine may not get round to many messages. And those few may say it otherwise: what overtakes a notice of a client's
+    # end makes that wrong, and nothing else.
+    while not re.search(words[how], found) and seconds < 100:
         try:
             bus.torture(new_place(place, seconds), seed=3, seconds=seconds, deadline=30, command=command)
         except AssertionError as error:
