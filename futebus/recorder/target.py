@@ -159,7 +159,7 @@ class NoteKeeper:
             raise
 
     def _open(self) -> tuple[int, Slots]:
-        file = self._directory.open(NOTE, creates=True)
+        file = self._directory.open(NOTE, creates_with=self._directory.file_mode)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file, Slots(file)

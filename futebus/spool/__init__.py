@@ -7,7 +7,8 @@ A spool is a directory:
 
 `spool.json`
     Which channel it is of, and the spool's identity, a UUID. Offsets mean something only together with it. Also where the spool
-    begins, so that offsets never begin again, and during which run of the system it was last written.
+    begins, so that offsets never begin again, and during which run of the system it was last written. While lines are cut off
+    after a loss of power, also which: whoever comes next tells it if this one does not come to that.
 `FIRST.lines`
     A segment: raw lines, named by the offset of the first one (20 digits). The last segment is longer than its lines: the
     rest is zeros, disk space that is already ours, so that a full disk shows here and not in the middle of a line.
@@ -17,7 +18,7 @@ A spool is a directory:
     began. The highest bit of the last number says that these lines hold no NUL byte: if they do, they did not reach the disk.
     The first mark says where the segment begins. Zeros follow.
 `lock`
-    Locked with flock(2) by who writes.
+    Locked with flock(2) by who writes. Its owner alone can open it.
 
 Lines go from the channel into the mapped segment by readv(2), so the kernel puts them into the file's pages before the call
 returns: a writer that is killed in between has lost nothing that the bus had handed out. Its successor finds the lines that

@@ -151,20 +151,20 @@ class Directory:
             raise
         return descriptor
 
-    def open(self, name: str, *, creates: bool = False) -> int:
+    def open(self, name: str, *, creates_with: int | None = None) -> int:
         """Opens a file to read and write it.
 
         Args:
             name: which one.
-            creates: whether to make it if it is not there.
+            creates_with: the permissions that it has then, and is made with if it is not there; None: it is there, as it is.
 
         Raises:
             NotASpool: it is something that this user may not own, or not alone.
             OSError: as open(2).
         """
-        if creates:
+        if creates_with is not None:
             with contextlib.suppress(FileExistsError):
-                return self._create(name)
+                return self._create(name, creates_with)
         try:
             flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
             descriptor = os.open(name, flags, dir_fd=self.descriptor)
@@ -176,6 +176,9 @@ class Directory:
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
         try:
             self._check_file(name, os.fstat(descriptor))
+            if creates_with is not None:
+                with contextlib.suppress(PermissionError):  # it is root's
+                    os.fchmod(descriptor, creates_with)
         except BaseException:
             os.close(descriptor)
             raise

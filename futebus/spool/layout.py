@@ -1,5 +1,6 @@
 """What the files of a spool look like: names, marks, segments, and what says whose they are. See the package."""
 
+import errno
 import itertools
 import json
 import os
@@ -99,6 +100,10 @@ class Identity(NamedTuple):
     """How many lines are known to have been lost before that one."""
     boot: str = ""
     """During which run of the system it was last written: if it was another one, power may have been lost since."""
+    cut_from: int = 0
+    """From which line on some are being cut off that did not reach the disk before a loss of power,"""
+    cut_lines: int = 0
+    """and how many. It is told when that is done; who does not come to it leaves that to the next one."""
 
     def encoded(self) -> bytes:
         """The content of the file."""
@@ -132,7 +137,8 @@ def read_identity(directory: Path, dir_fd: int | None = None) -> Identity:
         number = int(given["format"])
         known = {name: given[name] for name in Identity._fields[3:] if name in given}
         identity = Identity(number, str(given["id"]), str(given["channel"]), **known)
-        if not all(isinstance(count, int) and 0 <= count < PLAIN for count in (identity.least, identity.lost)):
+        counts = (identity.least, identity.lost, identity.cut_from, identity.cut_lines)
+        if not all(isinstance(count, int) and 0 <= count < PLAIN for count in counts):
             raise TypeError
     except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):  # it may be anybody's, and anything
         raise NotASpool(f"{file} is damaged") from None
@@ -232,7 +238,7 @@ def found_without(lines: Path) -> str:
 
 
 def read_bytes(path: Path, start: int, stop: int) -> bytes:
-    """A part of a file; less if it ends before.
+    """A part of a file; less if it ends before, or the disk cannot read all of it.
 
     Raises:
         LinesGone: retention has removed it.
@@ -241,13 +247,18 @@ def read_bytes(path: Path, start: int, stop: int) -> bytes:
         descriptor = open_to_read(path)
     except FileNotFoundError:
         raise LinesGone(f"{path} has been removed") from None
+    data = b""
     try:
         stop = min(stop, os.fstat(descriptor).st_size)  # a damaged mark may tell of any number of bytes
         if stop <= start:
-            return b""
-        data = os.pread(descriptor, stop - start, start)
+            return data
+        # One call gives 2 GiB at most, and less when a signal comes.
         while len(data) < stop - start and (more := os.pread(descriptor, stop - start - len(data), start + len(data))):
-            data += more  # one call gives 2 GiB at most, and less when a signal comes
+            data = data + more if data else more
+        return data
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
         return data
     finally:
         os.close(descriptor)

@@ -57,7 +57,8 @@ class SpoolLock:
         others = {*self.directory.names()} - {LOCK, IDENTITY + ".new"}
         if others and IDENTITY not in others:
             raise NotASpool(f"{self.path} is no spool, and not empty")
-        self._file = io.FileIO(self.directory.open(LOCK, creates=True), "r+")
+        # Who can read it can lock it. Whoever may read the lines should not be able to keep them from being written.
+        self._file = io.FileIO(self.directory.open(LOCK, creates_with=0o600), "r+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

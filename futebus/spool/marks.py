@@ -1,14 +1,20 @@
 """The marks of a segment: what is in its index, and what must have been there if that is damaged. See the package."""
 
 import bisect
+import itertools
+import mmap
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from .layout import MARK, PLAIN, count_lines
+from .layout import MARK, MARKS, PLAIN, count_lines
+from .repair import hole
 
 LINE, BYTE, TIME, LOST = range(4)
 """What the numbers of a mark are."""
+
+MOST_HOLES = MARKS // 4
+"""How many lines with a hole get a mark of their own. If there are more, all lines count as one append, and none can be read."""
 
 
 class Mark(NamedTuple):
@@ -107,6 +113,44 @@ def mended(numbers: "array[int]", blocks: Iterable[bytes], first: int, end: Mark
                     yield mark._replace(line=line + count - begin, byte=byte)
         yield mark
         before, known = mark, number
+
+
+def with_holes(marks: list[Mark], data: mmap.mmap | bytes, told: Container[Mark] = (), *, may_be_short: bool) -> list[Mark]:
+    """Marks lines that may have a hole as if they had no zeros, each as one append: who reads them is told, and the others stay.
+
+    Where more lines are missing, it cannot be told which: that stays one append, whose lines do not fit.
+
+    Args:
+        marks: of a segment, found from its lines.
+        data: these.
+        told: those of the marks that are in its index. What they say of zeros is known.
+        may_be_short: as for `hole`.
+    """
+    found = [marks[0]]
+    place, holes = -1, 0
+    for previous, mark in itertools.pairwise(marks):
+        with memoryview(data) as whole, whole[previous.byte : mark.byte] as view:
+            are_missing = count_lines(view) != mark.line - previous.line
+        if are_missing or mark in told:
+            found.append(mark)
+            continue
+        while (before := found[-1]).byte < mark.byte:
+            if place < before.byte:
+                place = hole(data, before.byte, marks[-1].byte, may_be_short=may_be_short)
+                place = len(data) if place < 0 else place
+            if place >= mark.byte:
+                found.append(mark)
+                break
+            begin = data.rfind(b"\n", before.byte, place) + 1 or before.byte
+            stop = data.find(b"\n", place) + 1
+            if begin > before.byte:
+                with memoryview(data) as whole, whole[before.byte : begin] as view:
+                    found.append(mark._replace(line=before.line + count_lines(view), byte=begin))
+            found.append(mark._replace(line=found[-1].line + 1, byte=stop, is_plain=True))
+            holes += 1
+            if holes > MOST_HOLES:
+                return [marks[0], marks[-1]._replace(is_plain=True)]
+    return found
 
 
 def _counted(blocks: Iterable[bytes], places: list[int]) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:

@@ -4,26 +4,27 @@ The one rule: no line that counts is changed or moved. The segment is ended as i
 the next one begins there. So whoever opens the spool next finds it sound, and readers are told which lines are damaged.
 """
 
+import bisect
 import contextlib
+import errno
 import itertools
 import mmap
 import os
-import time
 from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..core.lines import nul
-from .layout import MARKS, count_lines, is_whole
-from .marks import Mark, mended, sensible, unpacked
-from .repair import HOLE_BYTES, STEP_BYTES, last_changed, used
-
-MOST_HOLES = MARKS // 4
-"""How many lines with a hole get a mark of their own. If there are more, all lines count as one append, and none can be read."""
-
+from .layout import count_lines
+from .marks import Mark, mended, sensible, unpacked, with_holes
+from .repair import PAGE_BYTES, STEP_BYTES, hole, last_changed, used
 
 MOST_BYTES = 1 << 32
 """A mark that tells of more of them is none: no segment gets so long."""
+
+MOST_TIME = 1 << 62
+"""A mark that was made later, in nanoseconds since the epoch, is none: that is in 2116. Today is no measure: the clock may be
+behind when a machine begins, or have been ahead."""
 
 
 class Recovered(NamedTuple):
@@ -57,63 +58,115 @@ def recover(lines: int, numbers: "array[int]", first: int, *, may_have_holes: bo
     """
     status = os.fstat(lines)
     if not status.st_size:
-        last = _Last(memoryview(b""), numbers, first, last_changed(status))
+        last = _Last(b"", numbers, first, last_changed(status))
         return None if last.is_sound else last.ended(last.last_right(), may_have_holes=may_have_holes)
-    with mapped_to_read(lines) as mapped:
-        with memoryview(mapped) as all_of_it:
-            is_sound = _Last(all_of_it, numbers, first, last_changed(status)).is_sound
-        if is_sound and not may_have_holes:
+    with mapped_to_read(lines) as (mapped, is_readable):
+        last = _Last(mapped, numbers, first, last_changed(status))
+        is_sound = last.is_sound
+        if is_sound and is_readable and not may_have_holes:
             return None  # as mostly: nothing is looked at twice
         known = numbers[-3] if is_sound else 0
         size = known + used(mapped, known)  # where zeros follow to the end, there is no hole
-        with memoryview(mapped) as all_of_it, all_of_it[:size] as whole:
-            last = _Last(whole, numbers, first, last_changed(status))
-            place = len(numbers) // 4 - 1 if is_sound else last.last_right()
-            begin = last.byte_behind(place)
-            hole = mapped.find(bytes(HOLE_BYTES), begin, size) if may_have_holes else -1
-            if hole < 0 and is_sound:
-                return None
-            stop = mapped.rfind(b"\n", begin, size if hole < 0 else hole) + 1 or begin
-            return last.ended(place, stop=stop, may_have_holes=may_have_holes)
+        last.end_at(size)
+        place = len(numbers) // 4 - 1 if is_sound else last.last_right()
+        begin = last.byte_behind(place)
+        gap = hole(mapped, begin, size, may_be_short=True) if may_have_holes else -1
+        if gap < 0 and is_sound and is_readable:
+            return None
+        stop = mapped.rfind(b"\n", begin, size if gap < 0 else gap) + 1 or begin
+        return last.ended(place, stop=stop, may_have_holes=may_have_holes)
 
 
 @contextlib.contextmanager
-def mapped_to_read(file: int) -> Iterator[mmap.mmap]:
-    """A file that is not empty, mapped."""
-    mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ)
+def mapped_to_read(file: int) -> Iterator[tuple[mmap.mmap, bool]]:
+    """A file that is not empty, mapped; and whether the disk can read all of it. What it cannot read is zeros."""
+    # Who comes upon such a place in a mapped file is killed. What has been read once is in memory, mostly.
+    is_readable = _is_readable(file)
+    mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ) if is_readable else _copied(file)
     try:
-        yield mapped
+        yield mapped, is_readable
     finally:
         with contextlib.suppress(BufferError):  # what was interrupted may still have a view of it
             mapped.close()
+
+
+def _is_readable(file: int) -> bool:
+    at = 0
+    try:
+        while size := len(os.pread(file, STEP_BYTES, at)):
+            at += size
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return False
+    return True
+
+
+def _copied(file: int) -> mmap.mmap:
+    copied = mmap.mmap(-1, os.fstat(file).st_size)
+    for at in range(0, len(copied), PAGE_BYTES):
+        try:
+            data = os.pread(file, PAGE_BYTES, at)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            continue
+        copied[at : at + len(data)] = data
+    return copied
 
 
 class _Last:
     """The newest segment.
 
     Args:
-        whole: its lines, without the zeros behind.
+        data: its lines, and zeros behind.
         numbers: what is in its index.
         first: the offset of its first line.
         changed: when its lines were last written.
     """
 
-    def __init__(self, whole: memoryview, numbers: "array[int]", first: int, changed: int) -> None:
-        self._whole, self._numbers, self._first, self._changed = whole, numbers, first, changed
+    def __init__(self, data: mmap.mmap | bytes, numbers: "array[int]", first: int, changed: int) -> None:
+        self._data, self._numbers, self._first, self._changed = data, numbers, first, changed
+        self._size = len(data)
         self._marks = [unpacked(numbers[at : at + 4]) for at in range(0, len(numbers), 4)]
         self._are_sensible = sensible(numbers) == len(self._marks)
+        self._bytes = sorted({0, self._size, *(mark.byte for mark in self._marks if mark.byte <= self._size)})
+        # They may be in no order: what lies between two is looked at once, and not for each pair of marks.
+        self._lines, self._zeros = self._counted()
+
+    def end_at(self, size: int) -> None:
+        """Leaves the zeros behind the lines alone."""
+        if size not in self._lines:
+            known = self._bytes[bisect.bisect_right(self._bytes, size) - 1]
+            self._lines[size] = self._lines[known] + self._count(known, size)
+        self._size = size
+
+    def _counted(self) -> tuple[dict[int, int], dict[int, int]]:
+        """For each byte that the marks tell of: how many lines end before it, and in how many of these parts there are zeros."""
+        lines, zeros = {0: 0}, {0: 0}
+        with memoryview(self._data) as whole:
+            for begin, stop in itertools.pairwise(self._bytes):
+                with whole[begin:stop] as view:
+                    lines[stop] = lines[begin] + count_lines(view)
+                    zeros[stop] = zeros[begin] + (nul(view) >= 0)
+        return lines, zeros
+
+    def _count(self, byte: int, stop: int) -> int:
+        with memoryview(self._data) as whole, whole[byte:stop] as view:
+            return count_lines(view)
 
     def _is_possible(self, before: Mark, mark: Mark) -> bool:
         """Whether there can have been such a mark behind another one: a line has a byte at least, and a segment an end."""
-        is_later = before.time <= mark.time <= max(time.time_ns(), self._changed) and before.lost <= mark.lost
+        is_later = before.time <= mark.time <= MOST_TIME and before.lost <= mark.lost
         return is_later and mark.byte < MOST_BYTES and 0 <= mark.line - before.line <= mark.byte - before.byte
 
     def _fit(self, before: Mark, mark: Mark) -> bool:
-        """Whether there are as many lines between two marks as they say."""
-        if not 0 <= before.byte <= mark.byte <= len(self._whole):
+        """Whether there are as many lines between two marks as they say, and no hole where there was no zero."""
+        if not 0 <= before.byte <= mark.byte <= self._size:
             return False
-        with self._whole[before.byte : mark.byte] as view:
-            return is_whole(view, mark.line - before.line, mark.is_plain)
+        are_whole = before.byte == mark.byte or self._data[mark.byte - 1] == 0x0A
+        are_plain = not mark.is_plain or self._zeros[before.byte] == self._zeros[mark.byte]
+        return are_whole and are_plain and self._lines[mark.byte] - self._lines[before.byte] == mark.line - before.line
 
     @property
     def is_sound(self) -> bool:
@@ -131,22 +184,16 @@ class _Last:
 
         It has as many lines before it as it says; or as many since the mark before, which may be so too where lines are gone.
         """
-        counts = self._counts()
         marks = [*enumerate(self._marks)]
-        right = [n for n, mark in marks if mark.time and counts.get(mark.byte, -1) == mark.line - self._first]
+        right = [n for n, mark in marks if mark.time and self._has_before(mark)]
         begin = Mark(self._first, 0, 1, 0)
         fitting = [n for n, mark in marks[1:] if self._is_possible(begin, mark) and self._fit(self._marks[n - 1], mark)]
         return max(right + fitting, default=-1)
 
-    def _counts(self) -> dict[int, int]:
-        """How many lines end before the bytes that the marks tell of, where a line may begin."""
-        counts, at, lines = {}, 0, 0
-        for byte in sorted({mark.byte for mark in self._marks if mark.byte <= len(self._whole)}):
-            lines += count_lines(self._whole[at:byte])
-            at = byte
-            if byte == 0 or self._whole[byte - 1] == 0x0A:
-                counts[byte] = lines
-        return counts
+    def _has_before(self, mark: Mark) -> bool:
+        """Whether as many lines end before its byte as a mark says, and one may begin there."""
+        is_behind_line = mark.byte == 0 or (mark.byte <= self._size and self._data[mark.byte - 1] == 0x0A)
+        return is_behind_line and self._lines[mark.byte] == mark.line - self._first
 
     def ended(self, place: int, *, stop: int = 0, may_have_holes: bool) -> Recovered:
         """Ends the segment.
@@ -157,13 +204,14 @@ class _Last:
             may_have_holes: whether that may be.
         """
         right = self._marks[place] if place >= 0 else Mark(self._first, 0, 1, 0)
-        line = right.line + count_lines(self._whole[right.byte : stop])
+        line = right.line + self._count(right.byte, stop)
         end = Mark(line, 0, max(right.time, self._changed), right.lost)
         told = [mark for mark in self._missing(place) if self._is_possible(right, mark)]
-        behind = max((mark.line + count_lines(self._whole[mark.byte :]) for mark in told), default=line)
+        all_lines = self._lines[self._size]
+        behind = max((mark.line + all_lines - self._lines.get(mark.byte, all_lines) for mark in told), default=line)
         gone = 0
         if may_have_holes:
-            gone = max(behind - line, count_lines(self._whole[stop:]))
+            gone = max(behind - line, all_lines - self._lines[right.byte] - (line - right.line))
         elif behind > line:
             # Nobody should take their numbers for those of others.
             end = end._replace(line=behind, lost=max(mark.lost for mark in (right, *told)))
@@ -171,52 +219,28 @@ class _Last:
             marks = [*self._marks, end._replace(byte=stop)] if line > right.line else self._marks
         else:
             marks = [*mended(self._numbers, self._blocks(stop), self._first, end, is_end_known=False)]
+            if may_have_holes:
+                marks = with_holes(marks, self._data, {*self._marks}, may_be_short=True)
         if marks[-1].line == end.line:
             end = end._replace(time=max(end.time, marks[-1].time), lost=max(end.lost, marks[-1].lost))
         if marks[-1].line != end.line or marks == self._marks:
             marks = []
-        unfinished = b"" if gone else self._whole[stop:].tobytes()
+        unfinished = b"" if gone else self._data[stop : self._size]
         # Readers count the lines of a segment in which some are damaged: none that does not count may be behind them.
-        size = stop if gone else len(self._whole)
+        size = stop if gone else self._size
         return Recovered(marks, end, size, unfinished, max(line - right.line, 0), gone)
 
     def _missing(self, place: int) -> Iterator[Mark]:
         """The marks behind one whose lines are gone, or overwritten with zeros. Of others, it may be the mark that is wrong."""
         for before, mark in itertools.pairwise(self._marks[max(place, 0) :]):
-            with self._whole[before.byte : mark.byte] as view:
-                has_zeros = nul(view) >= 0 and (mark.is_plain or bytes(HOLE_BYTES) in view.tobytes())
-            if mark.byte > len(self._whole) or has_zeros:
+            if mark.byte > self._size or self._has_hole(before, mark):
                 yield mark
+
+    def _has_hole(self, before: Mark, mark: Mark) -> bool:
+        if before.byte >= mark.byte or self._zeros[before.byte] == self._zeros[mark.byte]:
+            return False
+        return mark.is_plain or hole(self._data, before.byte, mark.byte, may_be_short=False) >= 0
 
     def _blocks(self, stop: int) -> Iterator[bytes]:
         for at in range(0, stop, STEP_BYTES):
-            yield self._whole[at : min(at + STEP_BYTES, stop)].tobytes()
-
-
-def with_holes(marks: list[Mark], mapped: mmap.mmap) -> list[Mark]:
-    """Marks lines that may have a hole as if they had no zeros, each as one append: who reads them is told, and the others stay.
-
-    Args:
-        marks: of a segment whose own marks are lost, as power was.
-        mapped: its lines.
-    """
-    found = [marks[0]]
-    hole, holes = -1, 0
-    for mark in marks[1:]:
-        while (before := found[-1]).byte < mark.byte:
-            if hole < before.byte:
-                hole = mapped.find(bytes(HOLE_BYTES), before.byte)
-                hole = len(mapped) if hole < 0 else hole
-            if hole >= mark.byte:
-                found.append(mark)
-                break
-            begin = mapped.rfind(b"\n", before.byte, hole) + 1 or before.byte
-            stop = mapped.find(b"\n", hole) + 1
-            if begin > before.byte:
-                with memoryview(mapped) as whole, whole[before.byte : begin] as view:
-                    found.append(mark._replace(line=before.line + count_lines(view), byte=begin))
-            found.append(mark._replace(line=found[-1].line + 1, byte=stop, is_plain=True))
-            holes += 1
-            if holes > MOST_HOLES:
-                return [marks[0], marks[-1]._replace(is_plain=True)]
-    return found
+            yield self._data[at : min(at + STEP_BYTES, stop)]

@@ -6,7 +6,10 @@ import time
 from pathlib import Path
 
 HOLE_BYTES = 512
-"""How many zeros in a row are taken for a piece of a file that did not reach the disk: a sector."""
+"""How many bytes reach the disk together, or do not: a sector."""
+
+PAGE_BYTES = 4096
+"""How much counts as lost where the disk cannot read: the system reads no less."""
 
 STEP_BYTES = 1 << 20
 """How much is looked at or cleared in one go."""
@@ -15,6 +18,25 @@ TICK_NS = 10_000_000
 """How far the time of a file may be behind, in nanoseconds: the kernel takes it from a clock that may tick only so often."""
 
 UNKNOWN = "unknown"
+
+
+def hole(data: mmap.mmap | bytes, begin: int, end: int, *, may_be_short: bool) -> int:
+    """Where something may not have reached the disk: the place of a zero. -1: nowhere.
+
+    Args:
+        data: what is there.
+        begin: where to look from,
+        end: and up to where.
+        may_be_short: whether power was lost. Of the page that was last brought to the disk it may have what was in it then:
+            lines, and zeros up to its end. So a hole may be short, but it ends where a sector does, if there is anything behind
+            it. Otherwise it is a sector at least.
+    """
+    if not may_be_short:
+        return data.find(bytes(HOLE_BYTES), begin, end)
+    first = begin | (HOLE_BYTES - 1)
+    with memoryview(data) as whole, whole[first:end:HOLE_BYTES] as ends:
+        place = ends.tobytes().find(0)
+    return place if place < 0 else first + place * HOLE_BYTES
 
 
 def boot() -> str:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from ..host.durable import write_all
 from .files import Directory
 from .layout import PLAIN, LinesGone, SpoolStopped, count_lines, found_without
-from .marks import Mark, mended
-from .recover import mapped_to_read, with_holes
+from .marks import Mark, mended, with_holes
+from .recover import mapped_to_read
 from .repair import last_changed
 from .room import hold
 from .segment import Segment, first_mark
@@ -79,7 +79,7 @@ def restore(
             before = known.before(first) or Mark(first, 0, 1, 0)
             began = _changed(directory, firsts[place - 1] if place else first)
             before = before._replace(time=max(before.time, began), lost=max(before.lost, lost))
-            _give_index(path, directory, first, stop, before, may_have_holes=may_have_holes and stop is None)
+            _give_index(path, directory, first, stop, before, may_have_holes=may_have_holes)
             damage.append(found_without(path / f"{first:020d}.lines"))
         stop = first
     return Restored(damage[::-1], frozenset(strays))
@@ -159,8 +159,8 @@ def _give_index(path: Path, directory: Directory, first: int, stop: int | None, 
         lines = directory.open(f"{first:020d}.lines")
         try:
             hold(lines)
-            with mapped_to_read(lines) as mapped:
-                marks = with_holes(marks, mapped)
+            with mapped_to_read(lines) as (mapped, _):
+                marks = with_holes(marks, mapped, may_be_short=True)
         finally:
             os.close(lines)
     before = before._replace(time=min(before.time, marks[-1].time))

@@ -124,23 +124,26 @@ class SpoolWriter:
             if len(segment) and (has_lines or segment[-1].line > segment.first):
                 if not has_lines:
                     self._begin_first(segment[-1])
+                    self._tell_cut(identity.cut_from, identity.cut_lines)
                 elif recovered := self._recover(segment, may_have_holes=may_have_holes):
                     self._end(segment, recovered, is_continued)
                 else:
                     self._resume(segment, is_continued)
+                    self._tell_cut(identity.cut_from, identity.cut_lines)
                 if firsts[-1] == self.first:
                     firsts.pop()
                 damage, recent = older.look_back(self.path, self._directory, firsts, self.first)
                 told = "\n".join(self.damage)
                 self.damage += (words for words in damage if str(segment.path) not in words or str(segment.path) not in told)
                 self._unsynced = sorted({*self._unsynced, *recent})
+                with contextlib.suppress(OSError):  # then it is told twice
+                    self._lock.note(cut_from=0, cut_lines=0)
                 return
             # Power was lost before its first mark was on disk.
             self._directory.remove_segment(firsts.pop())
         if identity.boot:
             # It had one, which was on the disk. Nobody should take the offsets of lines that are gone for those of others.
-            self.changed.append(f"{self.path} has lost all of its segments, and goes on as a new spool")
-            self.damage = self.changed[:]
+            self._tell(f"{self.path} has lost all of its segments, and goes on as a new spool")
             self._lock.note(format=FORMAT, id=str(uuid.uuid4()), boot="")
         self._begin_first(Mark(identity.least, 0, time.time_ns(), identity.lost))
 
@@ -186,6 +189,14 @@ class SpoolWriter:
         self.torn = len(recovered.unfinished) - len(unfinished)
         self.recovered = recovered.found
         stays = recovered.end.line > segment.first
+        gone, before = recovered.gone, self._lock.identity
+        if before.cut_from == recovered.end.line:  # who was here before has not come to the end
+            gone = max(gone, before.cut_lines)
+        else:
+            self._tell_cut(before.cut_from, before.cut_lines)
+        if gone:
+            # What tells it is gone in a moment.
+            self._lock.note(cut_from=recovered.end.line, cut_lines=gone)
         if stays:
             if recovered.marks:
                 put_index(self._directory, segment.first, recovered.marks)
@@ -194,14 +205,22 @@ class SpoolWriter:
         destroyed: list[str] = []
         if stays:
             destroyed = older.destroyed(Segment(self.path, segment.first, self._directory.descriptor, stop=self.first))
-        changed: list[str] = []
-        if recovered.gone:
-            words = f"{counted(recovered.gone, 'line')} from {self.first} on did not reach the disk before a loss of power"
-            changed.append(f"{self.path}: {words}, and {'is' if recovered.gone == 1 else 'are'} cut off")
+        if gone:
+            self._tell_cut(recovered.end.line, gone)
         elif stays and recovered.marks and not destroyed:
-            changed.append(found_without(segment.path))
-        self.changed += changed
-        self.damage += [*changed, *destroyed]
+            self._tell(found_without(segment.path))
+        self.damage += destroyed
+
+    def _tell_cut(self, first: int, count: int) -> None:
+        """Has it told that lines are cut off, if there were any."""
+        if count:
+            words = f"{counted(count, 'line')} from {first} on did not reach the disk before a loss of power"
+            self._tell(f"{self.path}: {words}, and {'is' if count == 1 else 'are'} cut off")
+
+    def _tell(self, words: str) -> None:
+        """Has something told that nobody finds again."""
+        self.changed.append(words)
+        self.damage.append(words)
 
     def _resume(self, segment: Segment, is_continued: bool) -> None:
         """Goes on with the last segment."""

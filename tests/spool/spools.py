@@ -16,14 +16,23 @@ def small(path: Path, *, channel: str = "B_x", is_continued: bool = False) -> Sp
     return SpoolWriter(path, channel, is_continued=is_continued, segment_bytes=SMALL, first_segment_bytes=1 << 13)
 
 
-def lines_of(spool: Spool | Path, begin: int | None = None, end: int | None = None) -> bytes:
+def lines_of(spool: Spool | Path, begin: int | None = None, end: int | None = None, size: int = 1000) -> bytes:
+    """The lines of a spool, read in pieces of about so many bytes."""
     spool = spool if isinstance(spool, Spool) else Spool(spool)
-    pieces = spool.pieces(spool.begin if begin is None else begin, spool.end if end is None else end, 1000)
+    pieces = spool.pieces(spool.begin if begin is None else begin, spool.end if end is None else end, size)
     return b"".join(piece.read() for piece in pieces)
 
 
+_made: dict[int, bytes] = {}
+"""Numbered lines, by their length: thousands are asked for thousands of times."""
+
+
 def numbered(begin: int, end: int, length: int = 100) -> bytes:
-    return b"".join(b"%0*d\n" % (length - 1, number) for number in range(begin, end))
+    made = _made.get(length, b"")
+    if len(made) < end * length:
+        more = range(len(made) // length, max(end, 2 * len(made) // length))
+        made = _made[length] = made + b"".join(b"%0*d\n" % (length - 1, number) for number in more)
+    return made[begin * length : end * length]
 
 
 def killed(path: Path) -> Path:

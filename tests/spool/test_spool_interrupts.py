@@ -40,12 +40,13 @@ class Interrupting:
         self.place = ""
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        callers, caller = set(), frame
-        while caller.f_back is not None:
-            callers.add(caller.f_code.co_name)
-            caller = caller.f_back
-        if "/futebus/spool/" not in frame.f_code.co_filename or "__del__" in callers:  # from there no error comes out
+        if "/futebus/spool/" not in frame.f_code.co_filename:
             return None
+        caller: FrameType | None = frame
+        while caller is not None:
+            if caller.f_code.co_name == "__del__":  # from there no error comes out
+                return None
+            caller = caller.f_back
         # The line of a with statement is told again when it ends, a moment before the lock is let go; no signal comes there.
         if event == "line" and not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
             self.count += 1

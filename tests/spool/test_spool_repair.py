@@ -540,6 +540,194 @@ def test_two_holes_of_which_one_is_behind_the_last_mark(path: Path) -> None:
     assert found(copy) == (numbered(0, 1220) + numbered(1240, 1310), [*range(1220, 1240)])
 
 
+@pytest.mark.parametrize(("synced", "has_marks"), [(35, False), (36, False), (40, False), (35, True), (36, True)])
+def test_a_hole_may_be_shorter_than_a_sector(path: Path, synced: int, has_marks: bool) -> None:
+    """Of the page that was last brought to the disk, it has what was in it then: lines, and some zeros."""
+    with small(path) as writer:
+        writer.append(numbered(0, synced))
+        lines, index = last_file(path, ".lines"), last_file(path, ".index")
+        page, marks = lines.read_bytes()[:4096], index.read_bytes()
+        if has_marks:
+            writer.append(numbered(synced, 80))
+        else:
+            for number in range(synced, 80):
+                writer.append(numbered(number, number + 1))
+        copy = killed(path)
+    with last_file(copy, ".lines").open("r+b") as file:
+        file.write(page)
+    if not has_marks:
+        last_file(copy, ".index").write_bytes(marks)
+    restart(copy)
+    with small(copy) as writer:
+        assert (writer.end, writer.recovered) == (synced, 0)
+        words = f"{80 - synced} lines from {synced} on did not reach the disk before a loss of power, and are cut off"
+        if has_marks:
+            assert writer.changed == [f"{copy}: {words}"]
+        assert re.search(f"from {synced} on did not reach the disk", writer.changed[0])
+        writer.append(numbered(synced, 100))
+    assert found(copy) == (numbered(0, 100), [])
+
+
+@pytest.mark.parametrize("behind", [0, 3600, 20 * 365 * 86400], ids=["", "an hour behind", "many years behind"])
+@pytest.mark.parametrize("has_restarted", [False, True])
+def test_a_clock_that_is_behind_takes_no_line(
+    path: Path, monkeypatch: pytest.MonkeyPatch, has_restarted: bool, behind: int
+) -> None:
+    """A machine without a clock of its own asks others, later. What the marks say of the time is no reason to give lines up."""
+    copy = damaged(path)
+    file = last_file(copy, ".lines")
+    with_a_hole(file)
+    if has_restarted:
+        restart(copy)
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - behind * 1_000_000_000)
+    with small(copy) as writer:
+        assert writer.end == 1400
+        assert writer.damage == [str(LinesDamaged(file, 1250, 1260))]
+    assert found(copy) == (numbered(0, 1250) + numbered(1260, 1400), [*range(1250, 1260)])
+
+
+def test_a_short_hole_in_a_line_is_told(path: Path) -> None:
+    """No line more or less tells of it, but that there were no zeros."""
+    copy = damaged(path)
+    file = last_file(copy, ".lines")
+    with file.open("r+b") as stream:
+        stream.seek(4096 - 80)
+        stream.write(bytes(80))
+    restart(copy)
+    with small(copy) as writer:
+        assert writer.end == 1400
+        assert writer.damage == [str(LinesDamaged(file, 1240, 1250))]
+    assert found(copy) == (numbered(0, 1240) + numbered(1250, 1400), [*range(1240, 1250)])
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, suffix: str, begin: int, stop: int) -> None:
+    """Has the disk of a file be such that these bytes cannot be read."""
+
+    def pread(descriptor: int, size: int, at: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(f"{1200:020d}{suffix}") and at < stop and at + size > begin:
+            if at >= begin:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            size = begin - at
+        return read(descriptor, size, at)
+
+    read = os.pread
+    monkeypatch.setattr(os, "pread", pread)
+
+
+@pytest.mark.parametrize(
+    ("has_restarted", "begin", "first", "stop"),
+    [(False, 4096, 1240, 1290), (True, 4096, 1240, 1290), (False, 16384, 1360, 1400), (True, 16384, 1363, 1363)],
+)
+def test_a_page_of_the_last_segment_that_cannot_be_read_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch, has_restarted: bool, begin: int, first: int, stop: int
+) -> None:
+    """To look at it in a mapped file would be the end of who does. The other lines are as they were."""
+    copy = damaged(path)
+    file = last_file(copy, ".lines")
+    if has_restarted:
+        restart(copy)
+    unreadable(monkeypatch, ".lines", begin, begin + 4096)
+    end = 1363 if first == stop else 1400
+    with small(copy) as writer:
+        if first == stop:  # it is what the last mark tells of
+            words = "37 lines from 1363 on did not reach the disk before a loss of power, and are cut off"
+            assert writer.damage == [f"{copy}: {words}"]
+        else:
+            assert writer.damage == [str(LinesDamaged(file, first, stop))]
+        assert writer.end == end
+        writer.append(numbered(end, 1410))
+    with small(copy) as writer:
+        assert writer.end == 1410
+    assert found(copy) == (numbered(0, first) + numbered(stop, 1410), [*range(first, stop)])
+
+
+@pytest.mark.parametrize("which", ["newest", "older", "older, without any mark"])
+def test_a_hole_in_a_line_whose_mark_is_lost_is_told(path: Path, which: str) -> None:
+    with SpoolWriter(path, "B_x", segment_bytes=SMALL, first_segment_bytes=SMALL) as writer:
+        writer.append(numbered(0, 1200))
+        for lines in (numbered(1200, 1210), b"x" * 3000 + b"\n", *(numbered(n, n + 10) for n in range(1211, 1291, 10))):
+            writer.append(lines)
+        if which != "newest":
+            writer.append(numbered(1291, 2400))
+        copy = killed(path)
+    with (copy / f"{1200:020d}.lines").open("r+b") as file:
+        file.seek(2048)
+        file.write(bytes(512))
+    with (copy / f"{1200:020d}.index").open("r+b") as file:
+        if which == "older, without any mark":
+            file.truncate(0)
+        else:
+            file.seek(MARK.size)
+            file.write(bytes(3 * MARK.size))
+    restart(copy)
+    with small(copy):
+        pass
+    end = 1291 if which == "newest" else 2400
+    assert found(copy) == (numbered(0, 1210) + numbered(1211, end), [1210])
+
+
+@pytest.mark.parametrize("failing", ["create", "rename", "cut", "sync"])
+@pytest.mark.parametrize("times", range(6))
+def test_what_is_cut_off_is_told_once_though_something_fails(
+    path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, times: int
+) -> None:
+    copy = damaged(path)
+    index = last_file(copy, ".index")
+    index.write_bytes(index.read_bytes()[: 6 * MARK.size])
+    with last_file(copy, ".lines").open("r+b") as file:
+        file.seek(10_240)
+        file.write(bytes(1024))
+    restart(copy)
+    real, left = getattr(Directory, failing), [times]
+
+    def fail(*given: object, **named: object) -> object:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*given, **named)
+
+    monkeypatch.setattr(Directory, failing, fail)
+    try:
+        small(copy).close()
+        words = None
+    except OSError:
+        monkeypatch.undo()
+        with small(copy) as writer:
+            words = writer.changed
+    monkeypatch.undo()
+    told = [f"{copy}: 88 lines from 1302 on did not reach the disk before a loss of power, and are cut off"]
+    assert words in (None, told)
+    if words is None:  # that it is told could not be noted
+        with small(copy) as writer:
+            assert writer.changed in ([], told)
+    with small(copy) as writer:
+        assert (writer.end, writer.changed) == (1302, [])
+
+
+def test_many_marks_that_tell_of_lines_in_a_hole_cost_no_more_each(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SpoolWriter(path, "B_x") as writer:
+        for number in range(4000):
+            writer.append(numbered(number, number + 1))
+        copy = killed(path)
+    with last_file(copy, ".lines").open("r+b") as file:
+        file.seek(1024)
+        file.write(bytes(250_000))
+    index = last_file(copy, ".index")
+    index.write_bytes(index.read_bytes()[: 2000 * MARK.size])
+    restart(copy)
+    counted = [0]
+
+    def counting(data: memoryview) -> int:
+        counted[0] += len(data)
+        return real(data)
+
+    real = layout.count_lines
+    monkeypatch.setattr("futebus.spool.recover.count_lines", counting)
+    SpoolWriter(copy, "B_x").close()
+    assert counted[0] < 20 * 400_000
+
+
 def test_lines_that_did_not_reach_the_disk_are_given_up(path: Path) -> None:
     copy = damaged(path)
     os.truncate(last_file(copy, ".lines"), 5000)

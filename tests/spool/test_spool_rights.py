@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def modes(path: Path) -> set[int]:
-    return {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()}
+    """Of its files but the lock: whoever can read that can lock it."""
+    assert stat.S_IMODE((path / "lock").stat().st_mode) == 0o600
+    return {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir() if file.name != "lock"}
 
 
 def used(path: Path, mode: int = 0o700) -> None:
@@ -205,3 +208,16 @@ def test_a_copy_by_hard_links_is_not_changed(path: Path, tmp_path: Path) -> None
     assert lines_of(copy) == numbered(0, 10)
     shutil.rmtree(copy)
     small(path).close()
+
+
+LOCKING = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+
+
+def test_who_may_read_a_spool_cannot_keep_it_from_being_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    path = tmp_path / "spool"
+    used(path, 0o755)
+    (path / "lock").chmod(0o644)  # as it was made before
+    used(path, 0o755)
+    ran = run("setpriv", f"--reuid={NOBODY}", "--clear-groups", sys.executable, "-c", LOCKING, path / "lock")
+    assert "PermissionError" in ran.stderr
