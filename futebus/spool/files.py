@@ -163,7 +163,7 @@ class Directory:
             OSError: as open(2).
         """
         if creates_with is not None:
-            with contextlib.suppress(FileExistsError):
+            with contextlib.suppress(FileExistsError, PermissionError):  # or the file system has no permissions
                 return self._create(name, creates_with)
         try:
             flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -177,7 +177,7 @@ class Directory:
         try:
             self._check_file(name, os.fstat(descriptor))
             if creates_with is not None:
-                with contextlib.suppress(PermissionError):  # it is root's
+                with contextlib.suppress(PermissionError):  # it is root's, or the file system has none
                     os.fchmod(descriptor, creates_with)
         except BaseException:
             os.close(descriptor)

@@ -1,6 +1,5 @@
 """What the files of a spool look like: names, marks, segments, and what says whose they are. See the package."""
 
-import errno
 import itertools
 import json
 import os
@@ -238,7 +237,7 @@ def found_without(lines: Path) -> str:
 
 
 def read_bytes(path: Path, start: int, stop: int) -> bytes:
-    """A part of a file; less if it ends before, or the disk cannot read all of it.
+    """A part of a file; less if it ends before.
 
     Raises:
         LinesGone: retention has removed it.
@@ -247,21 +246,20 @@ def read_bytes(path: Path, start: int, stop: int) -> bytes:
         descriptor = open_to_read(path)
     except FileNotFoundError:
         raise LinesGone(f"{path} has been removed") from None
-    data = b""
     try:
-        stop = min(stop, os.fstat(descriptor).st_size)  # a damaged mark may tell of any number of bytes
-        if stop <= start:
-            return data
-        # One call gives 2 GiB at most, and less when a signal comes.
-        while len(data) < stop - start and (more := os.pread(descriptor, stop - start - len(data), start + len(data))):
-            data = data + more if data else more
-        return data
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        return data
+        size = os.fstat(descriptor).st_size  # a damaged mark may tell of any number of bytes
+        return read_part(descriptor, start, min(stop, size))
     finally:
         os.close(descriptor)
+
+
+def read_part(file: int, start: int, stop: int) -> bytes:
+    """A part of a file that is open; less if it ends before."""
+    data = b""
+    # One call gives 2 GiB at most, and less when a signal comes, or before a place that the disk cannot read.
+    while len(data) < stop - start and (more := os.pread(file, stop - start - len(data), start + len(data))):
+        data = data + more if data else more
+    return data
 
 
 def count_lines(data: bytes | memoryview) -> int:

@@ -4,11 +4,11 @@ import bisect
 import itertools
 import mmap
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from .layout import MARK, MARKS, PLAIN, count_lines
-from .repair import hole
+from .repair import Holes
 
 LINE, BYTE, TIME, LOST = range(4)
 """What the numbers of a mark are."""
@@ -115,7 +115,9 @@ def mended(numbers: "array[int]", blocks: Iterable[bytes], first: int, end: Mark
         before, known = mark, number
 
 
-def with_holes(marks: list[Mark], data: mmap.mmap | bytes, told: Container[Mark] = (), *, may_be_short: bool) -> list[Mark]:
+def with_holes(
+    marks: list[Mark], data: mmap.mmap | bytes, numbers: "array[int] | None" = None, *, may_be_short: bool
+) -> list[Mark]:
     """Marks lines that may have a hole as if they had no zeros, each as one append: who reads them is told, and the others stay.
 
     Where more lines are missing, it cannot be told which: that stays one append, whose lines do not fit.
@@ -123,20 +125,23 @@ def with_holes(marks: list[Mark], data: mmap.mmap | bytes, told: Container[Mark]
     Args:
         marks: of a segment, found from its lines.
         data: these.
-        told: those of the marks that are in its index. What they say of zeros is known.
-        may_be_short: as for `hole`.
+        numbers: what is in its index, if there is anything. Of an append that it tells of it is known whether it has zeros.
+        may_be_short: as for `Holes`.
     """
+    columns = (numbers[LINE::4], numbers[BYTE::4]) if numbers else ((), ())
+    told = {*itertools.pairwise(zip(*columns, strict=True))}
+    sought = Holes(data, may_be_short=may_be_short)
     found = [marks[0]]
     place, holes = -1, 0
     for previous, mark in itertools.pairwise(marks):
         with memoryview(data) as whole, whole[previous.byte : mark.byte] as view:
             are_missing = count_lines(view) != mark.line - previous.line
-        if are_missing or mark in told:
+        if are_missing or (previous[:2], mark[:2]) in told:
             found.append(mark)
             continue
         while (before := found[-1]).byte < mark.byte:
             if place < before.byte:
-                place = hole(data, before.byte, marks[-1].byte, may_be_short=may_be_short)
+                place = sought.find(before.byte, marks[-1].byte)
                 place = len(data) if place < 0 else place
             if place >= mark.byte:
                 found.append(mark)

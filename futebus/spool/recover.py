@@ -6,7 +6,6 @@ the next one begins there. So whoever opens the spool next finds it sound, and r
 
 import bisect
 import contextlib
-import errno
 import itertools
 import mmap
 import os
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from ..core.lines import nul
 from .layout import count_lines
 from .marks import Mark, mended, sensible, unpacked, with_holes
-from .repair import PAGE_BYTES, STEP_BYTES, hole, last_changed, used
+from .repair import STEP_BYTES, Holes, last_changed, used
 
 MOST_BYTES = 1 << 32
 """A mark that tells of more of them is none: no segment gets so long."""
@@ -36,6 +35,8 @@ class Recovered(NamedTuple):
     """Where the next segment begins."""
     size: int
     """How long its file of lines must be."""
+    used: int
+    """How much of it says anything: zeros follow."""
     unfinished: bytes
     """The beginning of a line that goes on in the next segment, if its end comes."""
     found: int
@@ -60,59 +61,40 @@ def recover(lines: int, numbers: "array[int]", first: int, *, may_have_holes: bo
     if not status.st_size:
         last = _Last(b"", numbers, first, last_changed(status))
         return None if last.is_sound else last.ended(last.last_right(), may_have_holes=may_have_holes)
-    with mapped_to_read(lines) as (mapped, is_readable):
+    with mapped_to_read(lines) as mapped:
         last = _Last(mapped, numbers, first, last_changed(status))
         is_sound = last.is_sound
-        if is_sound and is_readable and not may_have_holes:
+        if is_sound and not may_have_holes:
             return None  # as mostly: nothing is looked at twice
         known = numbers[-3] if is_sound else 0
         size = known + used(mapped, known)  # where zeros follow to the end, there is no hole
         last.end_at(size)
         place = len(numbers) // 4 - 1 if is_sound else last.last_right()
         begin = last.byte_behind(place)
-        gap = hole(mapped, begin, size, may_be_short=True) if may_have_holes else -1
-        if gap < 0 and is_sound and is_readable:
+        gap = Holes(mapped, may_be_short=True).find(begin, size) if may_have_holes else -1
+        if gap < 0 and is_sound:
             return None
         stop = mapped.rfind(b"\n", begin, size if gap < 0 else gap) + 1 or begin
         return last.ended(place, stop=stop, may_have_holes=may_have_holes)
 
 
 @contextlib.contextmanager
-def mapped_to_read(file: int) -> Iterator[tuple[mmap.mmap, bool]]:
-    """A file that is not empty, mapped; and whether the disk can read all of it. What it cannot read is zeros."""
+def mapped_to_read(file: int) -> Iterator[mmap.mmap]:
+    """A file that is not empty, mapped.
+
+    Raises:
+        OSError: the disk cannot read all of it. It may be able to later, and nobody should take that for a hole meanwhile.
+    """
     # Who comes upon such a place in a mapped file is killed. What has been read once is in memory, mostly.
-    is_readable = _is_readable(file)
-    mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ) if is_readable else _copied(file)
+    at = 0
+    while size := len(os.pread(file, STEP_BYTES, at)):
+        at += size
+    mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ)
     try:
-        yield mapped, is_readable
+        yield mapped
     finally:
         with contextlib.suppress(BufferError):  # what was interrupted may still have a view of it
             mapped.close()
-
-
-def _is_readable(file: int) -> bool:
-    at = 0
-    try:
-        while size := len(os.pread(file, STEP_BYTES, at)):
-            at += size
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        return False
-    return True
-
-
-def _copied(file: int) -> mmap.mmap:
-    copied = mmap.mmap(-1, os.fstat(file).st_size)
-    for at in range(0, len(copied), PAGE_BYTES):
-        try:
-            data = os.pread(file, PAGE_BYTES, at)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            continue
-        copied[at : at + len(data)] = data
-    return copied
 
 
 class _Last:
@@ -220,7 +202,7 @@ class _Last:
         else:
             marks = [*mended(self._numbers, self._blocks(stop), self._first, end, is_end_known=False)]
             if may_have_holes:
-                marks = with_holes(marks, self._data, {*self._marks}, may_be_short=True)
+                marks = with_holes(marks, self._data, self._numbers, may_be_short=True)
         if marks[-1].line == end.line:
             end = end._replace(time=max(end.time, marks[-1].time), lost=max(end.lost, marks[-1].lost))
         if marks[-1].line != end.line or marks == self._marks:
@@ -228,7 +210,7 @@ class _Last:
         unfinished = b"" if gone else self._data[stop : self._size]
         # Readers count the lines of a segment in which some are damaged: none that does not count may be behind them.
         size = stop if gone else self._size
-        return Recovered(marks, end, size, unfinished, max(line - right.line, 0), gone)
+        return Recovered(marks, end, size, self._size, unfinished, max(line - right.line, 0), gone)
 
     def _missing(self, place: int) -> Iterator[Mark]:
         """The marks behind one whose lines are gone, or overwritten with zeros. Of others, it may be the mark that is wrong."""
@@ -239,7 +221,7 @@ class _Last:
     def _has_hole(self, before: Mark, mark: Mark) -> bool:
         if before.byte >= mark.byte or self._zeros[before.byte] == self._zeros[mark.byte]:
             return False
-        return mark.is_plain or hole(self._data, before.byte, mark.byte, may_be_short=False) >= 0
+        return mark.is_plain or Holes(self._data, may_be_short=False).find(before.byte, mark.byte) >= 0
 
     def _blocks(self, stop: int) -> Iterator[bytes]:
         for at in range(0, stop, STEP_BYTES):

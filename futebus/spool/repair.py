@@ -8,9 +8,6 @@ from pathlib import Path
 HOLE_BYTES = 512
 """How many bytes reach the disk together, or do not: a sector."""
 
-PAGE_BYTES = 4096
-"""How much counts as lost where the disk cannot read: the system reads no less."""
-
 STEP_BYTES = 1 << 20
 """How much is looked at or cleared in one go."""
 
@@ -20,23 +17,29 @@ TICK_NS = 10_000_000
 UNKNOWN = "unknown"
 
 
-def hole(data: mmap.mmap | bytes, begin: int, end: int, *, may_be_short: bool) -> int:
-    """Where something may not have reached the disk: the place of a zero. -1: nowhere.
+class Holes:
+    """Where something may not have reached the disk.
 
     Args:
-        data: what is there.
-        begin: where to look from,
-        end: and up to where.
+        data: what is there, from the beginning of a sector on.
         may_be_short: whether power was lost. Of the page that was last brought to the disk it may have what was in it then:
             lines, and zeros up to its end. So a hole may be short, but it ends where a sector does, if there is anything behind
             it. Otherwise it is a sector at least.
     """
-    if not may_be_short:
-        return data.find(bytes(HOLE_BYTES), begin, end)
-    first = begin | (HOLE_BYTES - 1)
-    with memoryview(data) as whole, whole[first:end:HOLE_BYTES] as ends:
-        place = ends.tobytes().find(0)
-    return place if place < 0 else first + place * HOLE_BYTES
+
+    def __init__(self, data: mmap.mmap | bytes, *, may_be_short: bool) -> None:
+        self._data = data
+        self._ends: bytes | None = None
+        if may_be_short:
+            with memoryview(data) as whole, whole[HOLE_BYTES - 1 :: HOLE_BYTES] as ends:
+                self._ends = ends.tobytes()
+
+    def find(self, begin: int, end: int) -> int:
+        """The place of the first zero that tells of a hole between two bytes; -1 if none does."""
+        if self._ends is None:
+            return self._data.find(bytes(HOLE_BYTES), begin, end)
+        place = self._ends.find(0, begin // HOLE_BYTES, end // HOLE_BYTES)
+        return place if place < 0 else (place + 1) * HOLE_BYTES - 1
 
 
 def boot() -> str:

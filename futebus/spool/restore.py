@@ -159,7 +159,7 @@ def _give_index(path: Path, directory: Directory, first: int, stop: int | None, 
         lines = directory.open(f"{first:020d}.lines")
         try:
             hold(lines)
-            with mapped_to_read(lines) as (mapped, _):
+            with mapped_to_read(lines) as mapped:
                 marks = with_holes(marks, mapped, may_be_short=True)
         finally:
             os.close(lines)

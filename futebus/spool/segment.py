@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .layout import MARK, MARKS, LinesGone, SpoolError, is_whole, open_to_read, read_bytes
 from .marks import Mark, mended, sensible, unpacked, with_holes
-from .repair import PAGE_BYTES, hole
+from .repair import Holes
 
 BLOCK_BYTES = 1 << 20
 """How much of the lines of a segment is looked at in one go when its marks must be found from them."""
@@ -110,14 +110,12 @@ class Segment:
             def looked_at() -> Iterator[bytes]:
                 nonlocal may_have_holes
                 for block in self.blocks(self.path, self._dir_fd):
-                    may_have_holes = may_have_holes or hole(block, 0, len(block), may_be_short=True) >= 0
+                    may_have_holes = may_have_holes or Holes(block, may_be_short=True).find(0, len(block)) >= 0
                     yield block
 
             found = [*mended(numbers, looked_at(), self.first, end, is_end_known=is_known)]
             if may_have_holes:  # seldom: it takes all of it in memory
-                # Whether there were zeros is only known of what is told by a mark.
-                told = {unpacked(numbers[at : at + 4]) for at in range(0, len(numbers), 4)}
-                found = with_holes(found, b"".join(self.blocks(self.path, self._dir_fd)), told, may_be_short=False)
+                found = with_holes(found, b"".join(self.blocks(self.path, self._dir_fd)), numbers, may_be_short=False)
             self._marks = array("Q", b"".join(mark.packed() for mark in found))
         return True
 
@@ -142,7 +140,7 @@ class Segment:
                 except OSError as error:
                     if error.errno != errno.EIO or not is_patient:
                         raise
-                    block = bytes(min(PAGE_BYTES - at % PAGE_BYTES, size - at))
+                    block = bytes(min(BLOCK_BYTES, size - at))
                 if not block:
                     return
                 yield block

@@ -18,7 +18,18 @@ from ..core.text import counted
 from . import older
 from .files import FULL, OWN_MODE, blamed, close_all
 from .last import LastSegment
-from .layout import FIRST_SEGMENT_BYTES, FORMAT, MARK, MARKS, READ_BYTES, READ_ROOM, SEGMENT_BYTES, found_without, segment_firsts
+from .layout import (
+    FIRST_SEGMENT_BYTES,
+    FORMAT,
+    MARK,
+    MARKS,
+    READ_BYTES,
+    READ_ROOM,
+    SEGMENT_BYTES,
+    found_without,
+    read_part,
+    segment_firsts,
+)
 from .lock import SpoolLock
 from .marks import Mark
 from .recover import Recovered, recover
@@ -144,7 +155,8 @@ class SpoolWriter:
         if identity.boot:
             # It had one, which was on the disk. Nobody should take the offsets of lines that are gone for those of others.
             self._tell(f"{self.path} has lost all of its segments, and goes on as a new spool")
-            self._lock.note(format=FORMAT, id=str(uuid.uuid4()), boot="")
+            self._tell_cut(identity.cut_from, identity.cut_lines)
+            self._lock.note(format=FORMAT, id=str(uuid.uuid4()), boot="", cut_from=0, cut_lines=0)
         self._begin_first(Mark(identity.least, 0, time.time_ns(), identity.lost))
 
     def _begin_first(self, mark: Mark, unfinished: bytes = b"") -> None:
@@ -173,7 +185,8 @@ class SpoolWriter:
             lines = self._directory.open(segment.path.name)
             index = self._directory.open(segment.path.with_suffix(".index").name)
             hold(lines)
-            numbers = array("Q", os.pread(index, MARKS * MARK.size, 0)[: os.fstat(index).st_size // MARK.size * MARK.size])
+            marks = min(os.fstat(index).st_size // MARK.size, MARKS)
+            numbers = array("Q", read_part(index, 0, marks * MARK.size))
             while numbers and not any(numbers[-4:]):
                 del numbers[-4:]
             return recover(lines, numbers, segment.first, may_have_holes=may_have_holes)
@@ -195,7 +208,8 @@ class SpoolWriter:
         else:
             self._tell_cut(before.cut_from, before.cut_lines)
         if gone:
-            # What tells it is gone in a moment.
+            # What tells it is gone in a moment. The disk may need the room behind the lines for that.
+            self._directory.cut(segment.path.name, recovered.used)
             self._lock.note(cut_from=recovered.end.line, cut_lines=gone)
         if stays:
             if recovered.marks:

@@ -1,5 +1,6 @@
 """What is left in a spool by a writer that was killed, or by a loss of power, and what the next writer makes of it."""
 
+import contextlib
 import errno
 import itertools
 import os
@@ -9,13 +10,14 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from futebus.spool import LinesDamaged, NotASpool, Spool, SpoolLock, SpoolWriter, layout
 from futebus.spool.files import Directory
 from futebus.spool.layout import MARK, SpoolStopped
-from futebus.spool.repair import STEP_BYTES, TICK_NS
+from futebus.spool.repair import STEP_BYTES, TICK_NS, Holes
 from futebus.spool.segment import Segment
 
 from .spools import SMALL, files, killed, last_file, lines_of, numbered, path, restart, small
@@ -615,31 +617,29 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, suffix: str, begin: int, stop: i
     monkeypatch.setattr(os, "pread", pread)
 
 
-@pytest.mark.parametrize(
-    ("has_restarted", "begin", "first", "stop"),
-    [(False, 4096, 1240, 1290), (True, 4096, 1240, 1290), (False, 16384, 1360, 1400), (True, 16384, 1363, 1363)],
-)
-def test_a_page_of_the_last_segment_that_cannot_be_read_is_told(
-    path: Path, monkeypatch: pytest.MonkeyPatch, has_restarted: bool, begin: int, first: int, stop: int
+@pytest.mark.parametrize("has_restarted", [False, True])
+@pytest.mark.parametrize("suffix", [".lines", ".index"])
+@pytest.mark.parametrize(("begin", "stop"), [(0, 1 << 20), (4096, 8192), (16384, 1 << 20)])
+def test_what_the_disk_cannot_read_now_is_as_it_was_when_it_can(
+    path: Path, monkeypatch: pytest.MonkeyPatch, has_restarted: bool, suffix: str, begin: int, stop: int
 ) -> None:
-    """To look at it in a mapped file would be the end of who does. The other lines are as they were."""
+    """To look at it in a mapped file would be the end of who does. And nobody should take it for a hole."""
     copy = damaged(path)
-    file = last_file(copy, ".lines")
     if has_restarted:
         restart(copy)
-    unreadable(monkeypatch, ".lines", begin, begin + 4096)
-    end = 1363 if first == stop else 1400
+    before = {file: file.read_bytes() for file in files(copy, suffix)}
+    spool = Spool(copy)
+    unreadable(monkeypatch, suffix, begin, stop)
+    with contextlib.suppress(OSError):
+        lines_of(spool)
+    with pytest.raises(OSError, match=f"Input/output error: '{copy}'"):
+        small(copy)
+    monkeypatch.undo()
+    assert {file: file.read_bytes() for file in files(copy, suffix)} == before
+    assert lines_of(spool) == numbered(0, 1400)
     with small(copy) as writer:
-        if first == stop:  # it is what the last mark tells of
-            words = "37 lines from 1363 on did not reach the disk before a loss of power, and are cut off"
-            assert writer.damage == [f"{copy}: {words}"]
-        else:
-            assert writer.damage == [str(LinesDamaged(file, first, stop))]
-        assert writer.end == end
-        writer.append(numbered(end, 1410))
-    with small(copy) as writer:
-        assert writer.end == 1410
-    assert found(copy) == (numbered(0, first) + numbered(stop, 1410), [*range(first, stop)])
+        assert (writer.end, writer.damage) == (1400, [])
+    assert lines_of(copy) == numbered(0, 1400)
 
 
 @pytest.mark.parametrize("which", ["newest", "older", "older, without any mark"])
@@ -726,6 +726,83 @@ def test_many_marks_that_tell_of_lines_in_a_hole_cost_no_more_each(path: Path, m
     monkeypatch.setattr("futebus.spool.recover.count_lines", counting)
     SpoolWriter(copy, "B_x").close()
     assert counted[0] < 20 * 400_000
+
+
+def test_many_holes_cost_no_more_each(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with SpoolWriter(path, "B_x") as writer:
+        writer.append(numbered(0, 2000, 512))
+        copy = killed(path)
+    with last_file(copy, ".lines").open("r+b") as file:
+        for number in range(0, 2000, 2):
+            file.seek(512 * number + 100)
+            file.write(bytes(412))
+    last_file(copy, ".index").unlink()
+    restart(copy)
+    made = [0]
+
+    class Counting(Holes):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            made[0] += 1
+            super().__init__(*given, **named)
+
+    monkeypatch.setattr("futebus.spool.marks.Holes", Counting)
+    with SpoolWriter(copy, "B_x") as writer:
+        assert writer.end == 1000
+    assert made[0] < 10
+
+
+def test_what_is_cut_off_makes_room_for_the_word_on_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = damaged(path)
+    with last_file(copy, ".lines").open("r+b") as file:
+        file.seek(19_450)
+        file.write(bytes(512))
+    restart(copy)
+    real, tail = SpoolLock.note, last_file(copy, ".lines")
+
+    def note(lock: SpoolLock, **changes: object) -> None:
+        if tail.stat().st_size > 20_000:
+            full(lock)
+        real(lock, **changes)
+
+    monkeypatch.setattr(SpoolLock, "note", note)
+    with small(copy) as writer:
+        assert writer.end == 1394
+
+
+def test_what_was_cut_off_of_a_spool_that_is_gone_is_not_of_the_next(path: Path) -> None:
+    copy = damaged(path)
+    lock = SpoolLock(copy, "B_x")
+    lock.note(cut_from=1300, cut_lines=20)
+    lock.close()
+    for file in copy.glob("0*"):
+        file.unlink()
+    with small(copy) as writer:
+        assert [words.partition(" ")[2] for words in writer.changed] == [
+            "has lost all of its segments, and goes on as a new spool",
+            "20 lines from 1300 on did not reach the disk before a loss of power, and are cut off",
+        ]
+    with small(copy) as writer:
+        assert writer.changed == []
+
+
+def test_a_hole_is_told_though_the_next_mark_knows_of_a_zero(path: Path) -> None:
+    """The mark before that is gone: so what it says is said of more lines than it was."""
+    with SpoolWriter(path, "B_x") as writer:
+        writer.append(numbered(0, 10))
+        writer.append(b"x" * 3000 + b"\n")
+        writer.append(b"a zero: \0\n")
+        writer.append(numbered(12, 20))
+        copy = killed(path)
+    with last_file(copy, ".lines").open("r+b") as file:
+        file.seek(2048)
+        file.write(bytes(512))
+    with last_file(copy, ".index").open("r+b") as file:
+        file.seek(2 * MARK.size)
+        file.write(bytes(MARK.size))
+    restart(copy)
+    with SpoolWriter(copy, "B_x") as writer:
+        assert writer.end == 20
+    assert found(copy) == (numbered(0, 10) + b"a zero: \0\n" + numbered(12, 20), [10])
 
 
 def test_lines_that_did_not_reach_the_disk_are_given_up(path: Path) -> None:
