@@ -8,12 +8,10 @@ import os
 import re
 import secrets
 
-from ..spool.files import FULL, Directory
+from ..spool.files import FULL, OWN_FILE_MODE, Directory
 
 SECRET = "secret"
 """The name of the file."""
-
-MODE = 0o600
 
 _SECRET = re.compile(r"[0-9a-f]{32}")
 
@@ -44,7 +42,7 @@ def kept(directory: Directory, known: str) -> str:
             os.close(file)
     made = known if _SECRET.fullmatch(known) else secrets.token_hex(16)
     try:
-        directory.replace(SECRET, made.encode(), MODE)
+        directory.replace(SECRET, made.encode(), OWN_FILE_MODE)
     except OSError as error:
         if error.errno not in FULL:
             raise

@@ -18,6 +18,9 @@ from .layout import PLAIN, NotASpool, names_in
 OWN_MODE = 0o700
 """The permissions of a directory that is made: what is said on a channel may be for few."""
 
+OWN_FILE_MODE = 0o600
+"""The permissions of a file that is for its owner alone, whoever may read the directory."""
+
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says when there is no room: it may come."""
 
@@ -156,7 +159,7 @@ class Directory:
 
         Args:
             name: which one.
-            creates_with: the permissions that it has then, and is made with if it is not there; None: it is there, as it is.
+            creates_with: the permissions that it is made with if it is not there; None: it is there.
 
         Raises:
             NotASpool: it is something that this user may not own, or not alone.
@@ -176,9 +179,6 @@ class Directory:
             raise OSError(error.errno, error.strerror, str(self.path / name)) from None
         try:
             self._check_file(name, os.fstat(descriptor))
-            if creates_with is not None:
-                with contextlib.suppress(PermissionError):  # it is root's, or the file system has none
-                    os.fchmod(descriptor, creates_with)
         except BaseException:
             os.close(descriptor)
             raise

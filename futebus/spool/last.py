@@ -13,7 +13,7 @@ from typing import Self
 
 from ..core.lines import nul
 from .files import Directory, close_all
-from .layout import MARK, NotASpool, count_lines
+from .layout import MARK, NotASpool, count_between, count_lines
 from .marks import Mark
 from .repair import clear, used
 from .room import LEAST_MARKS, Room, reserve, rooms, take_room
@@ -167,8 +167,7 @@ class LastSegment:
         assert mapped is not None
         start = self.mark.byte
         stop = mapped.rfind(b"\n", start) + 1 or start
-        with memoryview(mapped) as whole, whole[start:stop] as found:
-            self.recovered = count_lines(found)
+        self.recovered = count_between(mapped, start, stop)
         self.at = stop
         if unfinished := used(mapped, stop):
             if is_continued:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import mmap
 import os
 import re
 import stat
@@ -258,7 +259,7 @@ def read_part(file: int, start: int, stop: int) -> bytes:
     data = b""
     # One call gives 2 GiB at most, and less when a signal comes, or before a place that the disk cannot read.
     while len(data) < stop - start and (more := os.pread(file, stop - start - len(data), start + len(data))):
-        data = data + more if data else more
+        data += more
     return data
 
 
@@ -272,6 +273,12 @@ def count_lines(data: bytes | memoryview) -> int:
             break
         total, at = total + 1, at + 1
     return total
+
+
+def count_between(data: bytes | mmap.mmap, begin: int, stop: int) -> int:
+    """How many lines end in a part of `data`, which is not copied."""
+    with memoryview(data) as whole, whole[begin:stop] as view:
+        return count_lines(view)
 
 
 def is_whole(data: bytes | memoryview, lines: int, is_plain: bool) -> bool:

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from .files import OWN_MODE, Directory
+from .files import OWN_FILE_MODE, OWN_MODE, Directory
 from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, Identity, NotASpool, SpoolError, SpoolInUse, read_identity
 from .reader import Spool
 
@@ -58,7 +58,9 @@ class SpoolLock:
         if others and IDENTITY not in others:
             raise NotASpool(f"{self.path} is no spool, and not empty")
         # Who can read it can lock it. Whoever may read the lines should not be able to keep them from being written.
-        self._file = io.FileIO(self.directory.open(LOCK, creates_with=0o600), "r+")
+        self._file = io.FileIO(self.directory.open(LOCK, creates_with=OWN_FILE_MODE), "r+")
+        with contextlib.suppress(PermissionError):  # it is root's, or the file system has no permissions
+            os.fchmod(self._file.fileno(), OWN_FILE_MODE)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

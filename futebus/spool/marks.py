@@ -1,13 +1,14 @@
 """The marks of a segment: what is in its index, and what must have been there if that is damaged. See the package."""
 
 import bisect
+import contextlib
 import itertools
 import mmap
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from .layout import MARK, MARKS, PLAIN, count_lines
+from .layout import MARK, MARKS, PLAIN, count_between, count_lines
 from .repair import Holes
 
 LINE, BYTE, TIME, LOST = range(4)
@@ -115,9 +116,7 @@ def mended(numbers: "array[int]", blocks: Iterable[bytes], first: int, end: Mark
         before, known = mark, number
 
 
-def with_holes(
-    marks: list[Mark], data: mmap.mmap | bytes, numbers: "array[int] | None" = None, *, may_be_short: bool
-) -> list[Mark]:
+def with_holes(marks: list[Mark], data: mmap.mmap | bytes, numbers: "array[int]", *, may_be_short: bool) -> list[Mark]:
     """Marks lines that may have a hole as if they had no zeros, each as one append: who reads them is told, and the others stay.
 
     Where more lines are missing, it cannot be told which: that stays one append, whose lines do not fit.
@@ -125,18 +124,18 @@ def with_holes(
     Args:
         marks: of a segment, found from its lines.
         data: these.
-        numbers: what is in its index, if there is anything. Of an append that it tells of it is known whether it has zeros.
+        numbers: what is in its index. Of an append that it tells of it is known whether it has zeros.
         may_be_short: as for `Holes`.
     """
-    columns = (numbers[LINE::4], numbers[BYTE::4]) if numbers else ((), ())
-    told = {*itertools.pairwise(zip(*columns, strict=True))}
     sought = Holes(data, may_be_short=may_be_short)
+    place, holes = sought.find(0, marks[-1].byte), 0
+    if place < 0:
+        return marks
+    told = {*itertools.pairwise(zip(numbers[LINE::4], numbers[BYTE::4], strict=True))}
     found = [marks[0]]
-    place, holes = -1, 0
     for previous, mark in itertools.pairwise(marks):
-        with memoryview(data) as whole, whole[previous.byte : mark.byte] as view:
-            are_missing = count_lines(view) != mark.line - previous.line
-        if are_missing or (previous[:2], mark[:2]) in told:
+        is_told = (previous[:2], mark[:2]) in told
+        if is_told or count_between(data, previous.byte, mark.byte) != mark.line - previous.line:
             found.append(mark)
             continue
         while (before := found[-1]).byte < mark.byte:
@@ -149,13 +148,49 @@ def with_holes(
             begin = data.rfind(b"\n", before.byte, place) + 1 or before.byte
             stop = data.find(b"\n", place) + 1
             if begin > before.byte:
-                with memoryview(data) as whole, whole[before.byte : begin] as view:
-                    found.append(mark._replace(line=before.line + count_lines(view), byte=begin))
+                found.append(mark._replace(line=before.line + count_between(data, before.byte, begin), byte=begin))
             found.append(mark._replace(line=found[-1].line + 1, byte=stop, is_plain=True))
             holes += 1
             if holes > MOST_HOLES:
                 return [marks[0], marks[-1]._replace(is_plain=True)]
     return found
+
+
+def found_again(
+    numbers: "array[int]",
+    blocks: Callable[[], Generator[bytes, None, None]],
+    first: int,
+    end: Mark,
+    *,
+    is_end_known: bool,
+    may_be_short: bool,
+) -> list[Mark]:
+    """The marks of a segment as `mended` finds them, and of lines with a hole as `with_holes` does.
+
+    Args:
+        numbers: as for `mended`.
+        blocks: gives the lines, with whatever the file has behind them, each time from the beginning on; all but the last block
+            have whole sectors.
+        first: as for `mended`.
+        end: the same.
+        is_end_known: the same.
+        may_be_short: as for `Holes`.
+    """
+    may_have_holes = False
+
+    def looked_at(blocks: Iterable[bytes]) -> Iterator[bytes]:
+        nonlocal may_have_holes
+        for block in blocks:
+            may_have_holes = may_have_holes or Holes(block, may_be_short=True).find(0, len(block)) >= 0
+            yield block
+
+    # Closed here and not when they are forgotten: an interrupt would be forgotten with them.
+    with contextlib.closing(blocks()) as coming:
+        marks = [*mended(numbers, looked_at(coming), first, end, is_end_known=is_end_known)]
+    if may_have_holes:  # seldom: it takes all of it in memory
+        with contextlib.closing(blocks()) as coming:
+            marks = with_holes(marks, b"".join(coming), numbers, may_be_short=may_be_short)
+    return marks
 
 
 def _counted(blocks: Iterable[bytes], places: list[int]) -> tuple[dict[int, int], dict[int, int], list[tuple[int, int]]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..core.lines import nul
-from .layout import count_lines
+from .layout import count_between, count_lines
 from .marks import Mark, mended, sensible, unpacked, with_holes
 from .repair import STEP_BYTES, Holes, last_changed, used
 
@@ -61,7 +61,7 @@ def recover(lines: int, numbers: "array[int]", first: int, *, may_have_holes: bo
     if not status.st_size:
         last = _Last(b"", numbers, first, last_changed(status))
         return None if last.is_sound else last.ended(last.last_right(), may_have_holes=may_have_holes)
-    with mapped_to_read(lines) as mapped:
+    with _mapped_to_read(lines) as mapped:
         last = _Last(mapped, numbers, first, last_changed(status))
         is_sound = last.is_sound
         if is_sound and not may_have_holes:
@@ -79,7 +79,7 @@ def recover(lines: int, numbers: "array[int]", first: int, *, may_have_holes: bo
 
 
 @contextlib.contextmanager
-def mapped_to_read(file: int) -> Iterator[mmap.mmap]:
+def _mapped_to_read(file: int) -> Iterator[mmap.mmap]:
     """A file that is not empty, mapped.
 
     Raises:
@@ -112,7 +112,7 @@ class _Last:
         self._size = len(data)
         self._marks = [unpacked(numbers[at : at + 4]) for at in range(0, len(numbers), 4)]
         self._are_sensible = sensible(numbers) == len(self._marks)
-        self._bytes = sorted({0, self._size, *(mark.byte for mark in self._marks if mark.byte <= self._size)})
+        self._bytes = sorted({0, *(mark.byte for mark in self._marks if mark.byte <= self._size)})
         # They may be in no order: what lies between two is looked at once, and not for each pair of marks.
         self._lines, self._zeros = self._counted()
 
@@ -120,7 +120,7 @@ class _Last:
         """Leaves the zeros behind the lines alone."""
         if size not in self._lines:
             known = self._bytes[bisect.bisect_right(self._bytes, size) - 1]
-            self._lines[size] = self._lines[known] + self._count(known, size)
+            self._lines[size] = self._lines[known] + count_between(self._data, known, size)
         self._size = size
 
     def _counted(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -132,10 +132,6 @@ class _Last:
                     lines[stop] = lines[begin] + count_lines(view)
                     zeros[stop] = zeros[begin] + (nul(view) >= 0)
         return lines, zeros
-
-    def _count(self, byte: int, stop: int) -> int:
-        with memoryview(self._data) as whole, whole[byte:stop] as view:
-            return count_lines(view)
 
     def _is_possible(self, before: Mark, mark: Mark) -> bool:
         """Whether there can have been such a mark behind another one: a line has a byte at least, and a segment an end."""
@@ -186,7 +182,7 @@ class _Last:
             may_have_holes: whether that may be.
         """
         right = self._marks[place] if place >= 0 else Mark(self._first, 0, 1, 0)
-        line = right.line + self._count(right.byte, stop)
+        line = right.line + count_between(self._data, right.byte, stop)
         end = Mark(line, 0, max(right.time, self._changed), right.lost)
         told = [mark for mark in self._missing(place) if self._is_possible(right, mark)]
         all_lines = self._lines[self._size]

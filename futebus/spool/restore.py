@@ -5,6 +5,7 @@ The one rule: where there is a line, nothing is thrown away. A segment that was 
 
 import bisect
 import contextlib
+import functools
 import os
 import re
 import stat
@@ -16,10 +17,8 @@ from typing import NamedTuple
 from ..host.durable import write_all
 from .files import Directory
 from .layout import PLAIN, LinesGone, SpoolStopped, count_lines, found_without
-from .marks import Mark, mended, with_holes
-from .recover import mapped_to_read
+from .marks import Mark, found_again, mended
 from .repair import last_changed
-from .room import hold
 from .segment import Segment, first_mark
 
 _LINES = re.compile(r"[0-9]{20}\.lines")
@@ -153,16 +152,12 @@ def _give_index(path: Path, directory: Directory, first: int, stop: int | None, 
     is_end_known = end is not None
     if end is None:
         end = Mark(first + _count(path, directory, first) if stop is None else stop, 0, max(changed, before.time), before.lost)
-    with contextlib.closing(_blocks(path, directory, first)) as blocks:
-        marks = [*mended(array("Q"), blocks, first, end, is_end_known=is_end_known)]
     if may_have_holes:
-        lines = directory.open(f"{first:020d}.lines")
-        try:
-            hold(lines)
-            with mapped_to_read(lines) as mapped:
-                marks = with_holes(marks, mapped, may_be_short=True)
-        finally:
-            os.close(lines)
+        blocks_of = functools.partial(_blocks, path, directory, first)
+        marks = found_again(array("Q"), blocks_of, first, end, is_end_known=is_end_known, may_be_short=True)
+    else:
+        with contextlib.closing(_blocks(path, directory, first)) as blocks:
+            marks = [*mended(array("Q"), blocks, first, end, is_end_known=is_end_known)]
     before = before._replace(time=min(before.time, marks[-1].time))
     marks[0] = marks[0]._replace(time=before.time)  # when the one before has ended
     # What was known before is no less from there on.

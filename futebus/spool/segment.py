@@ -3,14 +3,14 @@
 import bisect
 import contextlib
 import errno
+import functools
 import os
 from array import array
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from .layout import MARK, MARKS, LinesGone, SpoolError, is_whole, open_to_read, read_bytes
-from .marks import Mark, mended, sensible, unpacked, with_holes
-from .repair import Holes
+from .marks import Mark, found_again, sensible, unpacked
 
 BLOCK_BYTES = 1 << 20
 """How much of the lines of a segment is looked at in one go when its marks must be found from them."""
@@ -105,17 +105,8 @@ class Segment:
                 del self._marks[-4:]
         else:
             end, is_known = self._end(self.stop, status)
-            numbers, may_have_holes = self._read(0), False
-
-            def looked_at() -> Iterator[bytes]:
-                nonlocal may_have_holes
-                for block in self.blocks(self.path, self._dir_fd):
-                    may_have_holes = may_have_holes or Holes(block, may_be_short=True).find(0, len(block)) >= 0
-                    yield block
-
-            found = [*mended(numbers, looked_at(), self.first, end, is_end_known=is_known)]
-            if may_have_holes:  # seldom: it takes all of it in memory
-                found = with_holes(found, b"".join(self.blocks(self.path, self._dir_fd)), numbers, may_be_short=False)
+            blocks = functools.partial(self.blocks, self.path, self._dir_fd)
+            found = found_again(self._read(0), blocks, self.first, end, is_end_known=is_known, may_be_short=False)
             self._marks = array("Q", b"".join(mark.packed() for mark in found))
         return True
 

@@ -769,6 +769,25 @@ def test_what_is_cut_off_makes_room_for_the_word_on_it(path: Path, monkeypatch: 
         assert writer.end == 1394
 
 
+def test_to_find_older_lines_again_takes_no_room(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy may have holes where there were zeros, and the disk no room for them."""
+    copy = damaged(path)
+    (copy / f"{0:020d}.index").unlink()
+    restart(copy)
+    filled = []
+
+    def allocate(descriptor: int, offset: int, size: int) -> None:
+        filled.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor, offset, size)
+
+    real = os.posix_fallocate
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    small(copy).close()
+    assert str(copy / f"{1200:020d}.lines") in filled
+    assert str(copy / f"{0:020d}.lines") not in filled
+    assert lines_of(copy) == numbered(0, 1400)
+
+
 def test_what_was_cut_off_of_a_spool_that_is_gone_is_not_of_the_next(path: Path) -> None:
     copy = damaged(path)
     lock = SpoolLock(copy, "B_x")
