@@ -239,7 +239,9 @@ def stopped_child(parent: int) -> int | None:
 def _is_forked(parent: int, child: str) -> bool:
     """Whether a process that is stopped is a copy of its parent for good: while it becomes another program, its parent waits."""
     waits = (stat := stat_of(str(parent))) is None or stat.state == "D"
-    return not waits and Path(f"/proc/{child}/exe").readlink() == Path(f"/proc/{parent}/exe").readlink()
+    with contextlib.suppress(OSError):  # the parent has ended
+        return not waits and Path(f"/proc/{child}/exe").readlink() == Path(f"/proc/{parent}/exe").readlink()
+    return False
 
 
 def being_mounted(start: Start, directory: Path) -> tuple["subprocess.Popen[str]", int]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from futebus.core import kinds
 
+from .forked import NURSERY, Forked
 from .processes import stat_of
 from .waiting import DEADLINE, until
 from .watching import WATCH, abort_connection
@@ -87,10 +88,20 @@ class Mount:
         directory: Path,
         log: Path,
         *options: str,
-        command: Sequence[str] = FUTEBUS,
+        command: Sequence[str] | None = FUTEBUS,
         patience: float = PATIENCE,
         **popen: Any,
     ) -> None:
+        """Mounts it.
+
+        Args:
+            directory: where.
+            log: what it says on stderr gets there.
+            options: of the bus.
+            command: what is run; None: the same as if nothing is said, as a copy of a process that has imported it.
+            patience: seconds that it may live.
+            popen: as for `subprocess.Popen`, with `command`.
+        """
         self.path = directory
         self.log = log
         self.expects_errors = False
@@ -99,11 +110,14 @@ class Mount:
         """Whether the test has killed the daemon: then its end is no orderly one."""
         self.was_aborted = ""
         """Why the test was ended by aborting the mount, if it was."""
-        arguments = ["-o", ",".join(options)] if options else []
+        arguments = ["-f", *(["-o", ",".join(options)] if options else []), str(directory)]
+        self.daemon: subprocess.Popen[bytes] | Forked
         with log.open("wb") as stream:
-            self.daemon = subprocess.Popen(
-                [*command, "-f", *arguments, str(directory)], stderr=stream, stdin=subprocess.DEVNULL, **popen
-            )
+            if command is None:
+                assert not popen
+                self.daemon = NURSERY.begin(arguments, stream)
+            else:
+                self.daemon = subprocess.Popen([*command, *arguments], stderr=stream, stdin=subprocess.DEVNULL, **popen)
         self._watchdog = threading.Timer(patience, self._give_up, [f"the mount was there for {patience:g} seconds"])
         self._watchdog.daemon = True
         self._watchdog.start()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from .forked import Forked
 from .processes import kill_all, members, stat_of
 from .waiting import until
 from .watching import WATCH
@@ -44,7 +45,7 @@ def starting() -> Iterator[Start]:
 
 
 @contextlib.contextmanager
-def stopped(process: "subprocess.Popen[Any]") -> Iterator[None]:
+def stopped(process: "subprocess.Popen[Any] | Forked") -> Iterator[None]:
     """A program does nothing meanwhile."""
     process.send_signal(signal.SIGSTOP)
     try:

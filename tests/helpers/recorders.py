@@ -81,7 +81,7 @@ def remounting(place: Path) -> Iterator[Remounting]:
         bus.daemon.kill()
         bus.daemon.wait()
         bus.was_killed = True
-        mounts.append(Mount(bus.path, place / f"again{len(mounts)}.log"))
+        mounts.append(Mount(bus.path, place / f"again{len(mounts)}.log", command=None))
         return mounts[-1]
 
     yield remount

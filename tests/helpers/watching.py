@@ -32,7 +32,7 @@ DOUBT_PATIENCE = 5.0
 """The same where it may be a slow disk: for waits for a page of some file, or if nothing can be seen of where it is."""
 PAUSE = 0.05
 """Seconds between two looks."""
-SHARE = 8
+SHARE = 16
 """A look costs at most one of so many parts of a processor: where there are thousands of processes, the looks become fewer."""
 FORGET_STRANGERS = 1.0
 """Seconds until a process that does not descend from this one is looked at again: its number may be another's."""

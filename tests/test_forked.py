@@ -1,0 +1,60 @@
+"""A bus that is a copy of a process stands for the command in most tests: so it has what that has."""
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .helpers.mounts import FUTEBUS, Mount
+from .helpers.processes import links_of, members
+
+
+def had(bus: Mount) -> dict[str, object]:
+    """What a bus has got from whoever has started it."""
+    pid = bus.daemon.pid
+    status = dict(re.findall(r"(\w+):[ \t]*(.*)", Path(f"/proc/{pid}/status").read_text()))
+    return {
+        **{name: status[name] for name in ("SigBlk", "SigIgn", "SigCgt", "Umask", "Threads", "Uid", "Gid", "Groups", "CapEff")},
+        "directory": os.readlink(f"/proc/{pid}/cwd"),
+        "open": sorted(re.sub(r"\d+", "", what) for _, what in links_of(pid)),
+        "session and group": (os.getsid(pid), os.getpgid(pid)),
+        "first": bus.told()["inside"],
+    }
+
+
+def test_it_has_what_the_command_has(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    buses = []
+    for command in (FUTEBUS, None):
+        directory = place / "bus"
+        directory.mkdir(exist_ok=True)
+        bus = Mount(directory, place / "bus.log", "max_queue=7", command=command)
+        try:
+            buses.append(had(bus))
+            bus.unmount()
+        finally:
+            bus.discard()
+    assert buses[0] == buses[1]
+
+
+def test_it_ends_as_the_command_does(place: Path) -> None:
+    for command in (FUTEBUS, None):
+        directory = place / "bus"
+        directory.mkdir(exist_ok=True)
+        with pytest.raises(AssertionError, match="max_queue"):
+            Mount(directory, place / "bus.log", "max_queue=x", command=command)
+        for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)):
+            bus = Mount(directory, place / "bus.log", command=command)
+            try:
+                assert bus.daemon.poll() is None
+                with pytest.raises(subprocess.TimeoutExpired):
+                    bus.daemon.wait(0)
+                bus.daemon.send_signal(number)
+                assert bus.daemon.wait() == bus.daemon.poll() == bus.daemon.returncode == status
+                bus.daemon.send_signal(number)  # it has gone, and nobody else gets that
+                assert bus.daemon.pid not in members(os.getsid(0))
+            finally:
+                bus.discard()
