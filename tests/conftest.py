@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .helpers import java
+from .helpers import forked, java
 from .helpers.mounts import Mount, Mounting, device_of
 from .helpers.watching import WATCH
 
@@ -112,12 +112,11 @@ def mounting(place: Path, request: pytest.FixtureRequest) -> Iterator[Mounting]:
     At the end of the test each must go down in an orderly way.
     """
     mounts: list[Mount] = []
-    is_about_it = request.path.parent.name == "fuse"  # others only need one
 
     def mount(*options: str, at: Path | None = None, **popen: Any) -> Mount:
         directory = at or place / f"bus{len(mounts)}"
         directory.mkdir(exist_ok=bool(at))
-        if not is_about_it and not popen.keys() - {"patience"}:
+        if not popen.keys() - {"patience"} and not forked.is_about_starts(request.path):
             popen["command"] = None
         mounted = Mount(directory, place / f"bus{len(mounts)}.log", *options, **popen)
         mounts.append(mounted)

@@ -1,15 +1,19 @@
-"""A bus that is a copy of a process stands for the command in most tests: so it has what that has."""
+"""Commands that are copies of a process stand for those that are started in most tests: so they have what these have."""
 
 import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from .helpers import forked
 from .helpers.mounts import FUTEBUS, Mount
 from .helpers.processes import links_of, members
+from .helpers.waiting import DEADLINE
 
 
 def had(bus: Mount) -> dict[str, object]:
@@ -58,3 +62,26 @@ def test_it_ends_as_the_command_does(place: Path) -> None:
                 assert bus.daemon.pid not in members(os.getsid(0))
             finally:
                 bus.discard()
+
+
+@pytest.mark.parametrize("module", sorted(forked.COMMANDS))
+@pytest.mark.parametrize("word", ["--help", "--wrong"])
+def test_it_says_what_the_command_says(module: str, word: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    popen: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    popen |= {"text": True, "env": forked.environment(), "start_new_session": True}
+    said = []
+    for begin in (subprocess.Popen, forked.begin):
+        process = begin([sys.executable, "-m", module, word], **popen)
+        assert isinstance(process, forked.Copy) == (begin is forked.begin)
+        assert os.getsid(process.pid) == process.pid
+        said.append((*process.communicate("", timeout=DEADLINE), process.returncode))
+    assert said[0] == said[1]
+
+
+def test_what_a_copy_cannot_have_is_started(place: Path) -> None:
+    command = [sys.executable, "-m", "futebus.commands.record", "--version"]
+    for popen in ({"env": {**forked.environment(), "PYTHONUTF8": "0"}}, {"env": forked.environment(), "cwd": place}, {}):
+        process = forked.begin(command, stdout=subprocess.DEVNULL, **popen)
+        assert type(process) is subprocess.Popen
+        assert process.wait(DEADLINE) == 0

@@ -100,6 +100,29 @@ for thread in threads:
     os.close(master)
 
 
+@pytest.mark.parametrize("is_asked", [True, False], ids=["while ours is asked, too", "while nobody asks ours"])
+def test_who_is_stuck_in_somebody_else_s_bus_is_none_of_ours(
+    mounting: Mounting, start: Start, monkeypatch: pytest.MonkeyPatch, is_asked: bool
+) -> None:
+    ours, other = mounting(), mounting("max_queue=1")
+    if is_asked:
+        start("cat", ours.touch("B_x"), stdout=subprocess.DEVNULL)
+        ours.wait_for_readers(1, "B_x")
+    monkeypatch.setattr(WATCH, "_daemons", lambda: [ours.daemon.pid])
+    master = os.open(other / ".U_jobs", os.O_RDWR | os.O_CREAT)
+    with WATCH.expecting() as found:
+        writers = start("bash", "-c", QUEUE_BEHIND % (other / "U_jobs"))
+        until(lambda: "D" in states(writers.pid), "one is stuck")
+        look_again()
+        assert found == []
+        monkeypatch.undo()
+        until(lambda: found, "it is found when it is ours")
+        while writers.poll() is None:
+            if other.clients("U_jobs", role="master")[0]["rlist_messages"]:
+                os.read(master, 100)
+    os.close(master)
+
+
 def test_who_waits_for_a_message_is_not_stuck(bus: Mount, start: Start) -> None:
     bus.touch("B_x")
     for _ in range(3):

@@ -14,7 +14,7 @@ from typing import Any
 
 from futebus.core import kinds
 
-from .forked import NURSERY, Forked
+from . import forked
 from .processes import stat_of
 from .waiting import DEADLINE, until
 from .watching import WATCH, abort_connection
@@ -111,13 +111,11 @@ class Mount:
         self.was_aborted = ""
         """Why the test was ended by aborting the mount, if it was."""
         arguments = ["-f", *(["-o", ",".join(options)] if options else []), str(directory)]
-        self.daemon: subprocess.Popen[bytes] | Forked
+        begin: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+        if command is None:
+            begin, command, popen = forked.begin, FUTEBUS, {"env": forked.environment(), **popen}
         with log.open("wb") as stream:
-            if command is None:
-                assert not popen
-                self.daemon = NURSERY.begin(arguments, stream)
-            else:
-                self.daemon = subprocess.Popen([*command, *arguments], stderr=stream, stdin=subprocess.DEVNULL, **popen)
+            self.daemon = begin([*command, *arguments], stderr=stream, stdin=subprocess.DEVNULL, **popen)
         self._watchdog = threading.Timer(patience, self._give_up, [f"the mount was there for {patience:g} seconds"])
         self._watchdog.daemon = True
         self._watchdog.start()

@@ -125,6 +125,32 @@ def links_of(pid: int) -> Iterator[tuple[str, str]]:
                 yield number, os.readlink(f"/proc/{pid}/fd/{number}")
 
 
+def connection_of(task: str, stack: list[str]) -> str | None:
+    """The number of the file system that a task reads or writes a file of, as FUSE has it; None: it does not, or cannot be told.
+
+    Args:
+        task: `PID/task/TID`.
+        stack: its stack.
+    """
+    if not any(re.match(r"vfs_(read|write|iter)|do_(read|write)v", function) for function in stack):
+        return None
+    called = read(f"/proc/{task}/syscall").split()  # its number, and the descriptor
+    if len(called) < 2:
+        return None
+    mount = re.search(rb"mnt_id:\s*(\d+)", read(f"/proc/{task}/fdinfo/{int(called[1], 16)}"))
+    lines = read(f"/proc/{task}/mountinfo").split(b"\n")
+    devices = [fields[2] for line in lines if mount and (fields := line.split(b" ", 3))[0] == mount[1]]
+    return devices[0].decode().partition(":")[2] if devices else None
+
+
+def connections_of(pid: int) -> Iterator[tuple[str, str]]:
+    """The descriptors by which a process serves file systems of FUSE, and their numbers, as far as they can be seen."""
+    for link, target in links_of(pid):
+        if target == "/dev/fuse":
+            for number in re.findall(rb"fuse_connection:\s*(\d+)", read(f"/proc/{pid}/fdinfo/{link}")):
+                yield link, number.decode()
+
+
 def fuse_mounts() -> list[str]:
     """Where something of FUSE is mounted, read without touching it."""
     lines = os.fsdecode(read("/proc/self/mountinfo")).split("\n")

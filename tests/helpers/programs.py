@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .forked import Forked
+from . import forked
 from .processes import kill_all, members, stat_of
 from .waiting import until
 from .watching import WATCH
@@ -19,14 +19,19 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @contextlib.contextmanager
-def starting() -> Iterator[Start]:
-    """Starts programs, with pipes for their input and output. In the end they are killed, and what they started."""
+def starting(*, are_copies: bool = False) -> Iterator[Start]:
+    """Starts programs, with pipes for their input and output. In the end they are killed, and what they started.
+
+    Args:
+        are_copies: whether commands of ours begin as copies, where they can: see `forked`.
+    """
     running: list[subprocess.Popen[str]] = []
+    make = forked.begin if are_copies else subprocess.Popen
 
     def begin(*command: str | Path, **popen: Any) -> "subprocess.Popen[str]":
         pipes = {name: popen.pop(name, subprocess.PIPE) for name in ("stdin", "stdout", "stderr")}
-        popen.setdefault("env", {**os.environ, "LC_ALL": "C"})
-        process = subprocess.Popen([str(word) for word in command], text=True, start_new_session=True, **pipes, **popen)
+        popen.setdefault("env", forked.environment())
+        process = make([str(word) for word in command], text=True, start_new_session=True, **pipes, **popen)
         running.append(process)
         WATCH.sessions.add(process.pid)
         return process
@@ -45,7 +50,7 @@ def starting() -> Iterator[Start]:
 
 
 @contextlib.contextmanager
-def stopped(process: "subprocess.Popen[Any] | Forked") -> Iterator[None]:
+def stopped(process: "subprocess.Popen[Any]") -> Iterator[None]:
     """A program does nothing meanwhile."""
     process.send_signal(signal.SIGSTOP)
     try:
@@ -56,7 +61,7 @@ def stopped(process: "subprocess.Popen[Any] | Forked") -> Iterator[None]:
 
 
 @pytest.fixture
-def start(place: Path) -> Iterator[Start]:  # they write there, and it is removed when they have ended
+def start(place: Path, request: pytest.FixtureRequest) -> Iterator[Start]:  # they write there, and it is removed at their end
     """Starts programs that do not outlive the test: see `starting`."""
-    with starting() as begin:
+    with starting(are_copies=not forked.is_about_starts(request.path)) as begin:
         yield begin

@@ -4,7 +4,8 @@ Who waits for a message is in state S: a signal gets it out. State D inside FUSE
 of the kernel that another has for a moment, or a daemon that is about to answer. A task is *stuck* when it has been in one and
 the same wait for half a second, and the daemons have had nothing to do meanwhile. Time in which a daemon was stopped, or was not
 given the processor, does not count: then everybody waits for the machine. The same holds of whoever was answered inside FUSE, and
-may have the lock that others wait for.
+may have the lock that others wait for. And who waits in a file system of somebody else's is none of ours: a page shows all buses
+that there are, also one that another test has stopped.
 
 Nothing in here touches a mount, or a file of /proc that waits for the process that it is about (`cmdline`, `maps`, `mem`).
 """
@@ -24,7 +25,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from .processes import Stat, fuse_mounts, inside_fuse, links_of, read, stack_of, stat_of, switches_of, tasks_of, waits_for_disk
+from .processes import (
+    Stat,
+    connection_of,
+    connections_of,
+    fuse_mounts,
+    inside_fuse,
+    links_of,
+    read,
+    stack_of,
+    stat_of,
+    switches_of,
+    tasks_of,
+    waits_for_disk,
+)
 
 PATIENCE = 0.5
 """Seconds of one and the same wait."""
@@ -257,7 +271,7 @@ class Watch:
                     stuck.append(task)
         self._suspects = {task: suspect for task, suspect in self._suspects.items() if task in there}
         stuck = [task for task in stuck if (task, self._suspects[task].started) not in self._reported]
-        if stuck:
+        if stuck := stuck and self._without_those_elsewhere(stuck):
             self._reported |= {(task, self._suspects[task].started) for task in stuck}
             self._tell(stuck, now)
 
@@ -282,6 +296,16 @@ class Watch:
             patience = patience if daemons else DOUBT_PATIENCE
             self._suspects[task] = Suspect(stat.name, stat.started, switches, now, patience, daemons)
         return False
+
+    def _without_those_elsewhere(self, tasks: list[str]) -> list[str]:
+        """Those that may be in a file system of ours."""
+        served = [{number for _, number in connections_of(pid)} for pid in self._daemons()]
+        if not all(served):
+            return tasks  # of somebody's it is not known
+        ours = set[str]().union(*served)
+        if ours and all(read(f"{CONNECTIONS}/{number}/waiting").strip() == b"0" for number in ours):
+            return []  # none of them is asked anything
+        return [task for task in tasks if not ours or connection_of(task, stack_of(task)) in {None, *ours}]
 
     def _note(self, now: float, words: str) -> None:
         """Remembers what was seen, for `describe`."""
@@ -356,9 +380,8 @@ class Watch:
         self._found.append(report)
         self.total += len(stuck)
         for pid in self._daemons():
-            for link in [link for link, target in links_of(pid) if target == "/dev/fuse"]:
-                for number in re.findall(r"fuse_connection:\s*(\d+)", read(f"/proc/{pid}/fdinfo/{link}").decode()):
-                    abort_connection(number, partial(is_connected, pid, link))
+            for link, number in connections_of(pid):
+                abort_connection(number, partial(is_connected, pid, link))
         for rescue in [*self._rescuers]:
             rescue(report)
 
