@@ -167,7 +167,7 @@ def test_what_is_said_while_it_ends_is_in_its_spool(mounting: Mounting, place: P
         with (place / "words").open("w") as words:
             process = start(*COMMAND, *QUICK, "--every", "0.5s", bus / "U_jobs", root, stderr=words)
         until(lambda: process.poll() is not None or bus.clients("U_jobs", role="master"), "it listens", SLOW)  # noqa: B023
-        writer = Insistent(bus / "U_jobs", pause=0.01)
+        writer = Insistent(bus / "U_jobs")
         before = archived(root)
         until(lambda: process.poll() is not None or archived(root) > before, "it archives", SLOW)  # noqa: B023
         assert process.poll() is None, (place / "words").read_text()
