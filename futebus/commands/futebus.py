@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import futebus
 from futebus.commands.arguments import FAILED, OK, Parser, fail, open_standard
-from futebus.host.signals import ending_signals
+from futebus.host.signals import ending_signals, wait_readable
 
 if TYPE_CHECKING:
     from futebus.host.service import ServiceManager
@@ -165,6 +165,7 @@ def _await_child(child: int, ready: int, signals: set[signal.Signals]) -> int:
     for number in signals:
         signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    wait_readable(ready)
     is_ready = os.read(ready, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     if is_ready and not come:

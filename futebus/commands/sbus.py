@@ -16,7 +16,7 @@ import futebus
 from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, open_standard, path
 from futebus.core.quantities import MOST_ID, count, natural, seconds, size
 from futebus.core.text import reason
-from futebus.host.signals import Endings
+from futebus.host.signals import Endings, fork, wait_readable
 
 ADDRESS = "/run/sbus.socket"
 PIDFILE = "/run/sbus.pid"
@@ -223,11 +223,12 @@ def _in_background(
     """
     ready, say_ready = os.pipe()
     words, say = os.pipe()
-    child = os.fork()
+    child = fork()
     if child:
         os.close(say_ready)
         os.close(say)
         endings.on_first(lambda: _end(child))  # what ends this ends that, until it is ready
+        wait_readable(ready)
         is_ready = bool(os.read(ready, 1))
         os.set_blocking(words, not is_ready)
         with contextlib.suppress(OSError):

@@ -4,6 +4,8 @@ The one rule: no signal is overslept. Python runs what a signal is to do in the 
 but the kernel may interrupt any other thread instead. Who waits with a lock, as `queue.get` does, may then wait for ever; and who
 waits with sigwaitinfo(2) never gets what was delivered to another thread, be it one that was joined and has not left the process
 yet. So a process that ever waits like that has its signals blocked for life, in all threads, and takes them from a `SignalFile`.
+Nor is a call such as read(2) interrupted by a signal that comes between Python's last look for one and the call. And a child that
+is born forgets those which have come to it before it knows that it is one.
 """
 
 import contextlib
@@ -67,6 +69,39 @@ def ending_signals() -> set[signal.Signals]:
     """
     interrupts = (signal.SIGHUP, signal.SIGINT)
     return {signal.SIGTERM, *(number for number in interrupts if signal.getsignal(number) != signal.SIG_IGN)}
+
+
+def fork() -> int:
+    """As `os.fork`, in which no signal that ends a command is lost: what comes to the child meanwhile comes when it is there.
+
+    Returns:
+        0 in the child, else its process ID.
+
+    Raises:
+        OSError: the system has no room for it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
+    try:
+        return os.fork()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def wait_readable(descriptor: int) -> None:
+    """Waits, in the main thread, until a descriptor can be read or its other end is closed. Handlers of signals run at once."""
+    reads, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    try:
+        poll = select.poll()
+        poll.register(reads, select.POLLIN)
+        poll.register(descriptor, select.POLLIN)
+        while not any(found == descriptor for found, _ in poll.poll()):
+            with contextlib.suppress(BlockingIOError):
+                os.read(reads, 4096)
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reads)
+        os.close(writes)
 
 
 class SignalFile:

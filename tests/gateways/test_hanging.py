@@ -77,6 +77,39 @@ def test_sbus_in_the_background_ends_while_it_begins(bus: Mount, place: Path, st
         until(lambda: not pidfile.exists() and not socket.exists(), "it has cleared up")
 
 
+def test_who_waits_for_sbus_to_begin_hears_a_signal_that_interrupts_nothing(bus: Mount, place: Path, start: Start) -> None:
+    """One that comes just before a call does not interrupt it. Nor does one that another thread gets, which is easier to do."""
+    script = """
+        import contextlib, os, pathlib, signal, sys, threading, time
+        from futebus.commands.sbus import main
+
+        aside = threading.Thread(target=time.sleep, args=(1000,), daemon=True)
+        aside.start()
+
+        def waits_in():
+            return pathlib.Path(f"/proc/self/task/{os.getpid()}/wchan").read_text()
+
+        def has_begun():
+            with contextlib.suppress(FileNotFoundError):
+                return pathlib.Path(sys.argv[sys.argv.index("-p") + 1]).read_text()
+
+        def interrupt():
+            while not has_begun() or not ("poll" in waits_in() or "read" in waits_in()):
+                time.sleep(0.001)
+            signal.pthread_kill(aside.ident, signal.SIGTERM)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        sys.exit(main())
+    """
+    socket, pidfile = place / "socket", place / "pid"
+    with hanging(bus):
+        server = start(
+            *(sys.executable, "-c", textwrap.dedent(script)), "-a", socket, "-p", pidfile, "--channel", bus / "B_x", "-q"
+        )
+        assert server.wait(DEADLINE) == 0
+        until(lambda: not pidfile.exists() and not socket.exists(), "it has cleared up")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_ubus_methods_let_others_in_and_end(bus: Mount, place: Path, start: Start, number: signal.Signals) -> None:
     path = place / "x.method"

@@ -1,7 +1,9 @@
 """Signals that end a command are heard, whichever of its threads the kernel interrupts."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 from ..helpers.waiting import DEADLINE
 
@@ -31,6 +33,76 @@ assert signal.set_wakeup_fd(-1) == -1
 def test_a_signal_that_another_thread_gets_is_heard_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
+
+
+WAITING = """
+import os, signal, threading, time
+from futebus.host.signals import wait_readable
+
+reads, writes = os.pipe()
+aside = threading.Thread(target=time.sleep, args=(1000,), daemon=True)
+aside.start()
+signal.signal(signal.SIGTERM, lambda *_: (print("heard"), os.write(writes, b"x")))
+
+def interrupt():
+    while "poll" not in open(f"/proc/self/task/{os.getpid()}/wchan").read():
+        pass
+    signal.pthread_kill(aside.ident, signal.SIGTERM)
+
+threading.Thread(target=interrupt, daemon=True).start()
+wait_readable(reads)
+print(os.read(reads, 10))
+os.close(writes)
+wait_readable(reads)
+print(os.read(reads, 10))
+assert signal.set_wakeup_fd(-1) == -1
+"""
+
+
+def test_who_waits_for_a_descriptor_hears_what_another_thread_gets() -> None:
+    done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "heard\nb'x'\nb''\n", "")
+
+
+BORN = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/types.h>
+
+pid_t fork(void)
+{
+    pid_t (*real)(void) = (pid_t (*)(void))dlsym(RTLD_NEXT, "fork");
+    pid_t child = real();
+
+    if (!child)
+        raise(SIGTERM);
+    return child;
+}
+"""
+"""Signals come to every child before its Python knows what it is."""
+
+FORKING = """
+import os, signal
+from futebus.host.signals import fork
+
+signal.signal(signal.SIGTERM, lambda *_: print("heard", flush=True))
+child = fork()
+if not child:
+    os._exit(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+"""
+
+
+def test_a_child_hears_what_comes_while_it_is_born(tmp_path: Path) -> None:
+    source, library = tmp_path / "born.c", tmp_path / "born.so"
+    source.write_text(BORN)
+    subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True)
+    preloading = {**os.environ, "LD_PRELOAD": str(library)}
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=DEADLINE, check=False, env=preloading
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n0 0\n", "")
 
 
 TAKING = """
