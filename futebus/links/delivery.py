@@ -42,6 +42,9 @@ PAUSE_SECONDS = 0.002
 RETRY_SECONDS = (0.1, 2.0)
 """How soon, and later how seldom, it is tried again to reach the stream."""
 
+GONE_SECONDS = 2.0
+"""How long is waited when somebody has removed the consumer: who takes over makes it anew."""
+
 STABLE_SECONDS = 5.0
 """How long a connection must have lasted so that the next is made soon, if it has not brought anything."""
 
@@ -149,7 +152,7 @@ class Delivery:
         pause, longest = RETRY_SECONDS
         said = ""
         while True:
-            connection, first, begun = None, math.inf, math.inf
+            connection, consumer, first, begun = None, None, math.inf, math.inf
             await self._forget()
             try:
                 connection = await self._servers.connect()
@@ -178,7 +181,7 @@ class Delivery:
             finally:
                 if connection:
                     await connection.close()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(max(pause, GONE_SECONDS) if consumer and consumer.has_gone else pause)
             pause = min(pause * 1.5, longest)
 
     async def _reach(self, connection: Connection) -> tuple[Stream, State, Consumer]:
@@ -189,10 +192,11 @@ class Delivery:
         first = await self._first(stream, state, consumer)
         has_begun, self._has_begun = self._has_begun, True
         try:
-            await consumer.begin(first, self._reply)
+            await consumer.begin(first, self._reply, takes_over=self._takes_over)
         except Taken:
             self._has_begun = has_begun
             raise
+        self._takes_over = False
         return stream, state, consumer
 
     async def _forget(self) -> None:
@@ -218,7 +222,6 @@ class Delivery:
                 self._progress.note(created=state.created, sequence=taken)
                 self._progress.flush()
             await consumer.remove()
-            self._takes_over = False
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
         return self._taken + 1
 

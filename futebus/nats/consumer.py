@@ -3,6 +3,9 @@
 The one rule: whoever reads knows how far he is, not the server. So the consumer is made anew behind what he has whenever he
 connects: nothing waits for the server to find out who has died, and the order is that of the stream. What it remembers is what
 people and other programs see of it, and where to go on for who has lost what he knew.
+
+The second rule: it is nobody else's. Servers before 2.10 make one of two that are made under one name at the same time, and hand
+each message to one of them. So all that it has handed out must come here: it counts what it hands out, and tells the number.
 """
 
 import asyncio
@@ -74,8 +77,14 @@ class Consumer:
         self._heard = 0.0
         self._may_confirm = False
         """Whether it is known that the server lets us confirm messages."""
+        self._is_idle = False
+        """Whether nothing has come of what was asked for last."""
+        self.has_gone = False
+        """Whether somebody has removed it."""
         self._count = 0
         """How many messages have come."""
+        self._handed_out = 0
+        """How many it has handed out, by what the last one told."""
         self._highest = 0
         """The highest number of one that has come."""
         self._unconfirmed: set[int] = set()
@@ -124,12 +133,13 @@ class Consumer:
         # What it says of confirmations does not count: it forgets them with messages that are removed.
         return info.delivered.consumer_seq <= self._count and not self._unconfirmed
 
-    async def begin(self, first: int, confirmed: str = "") -> None:
+    async def begin(self, first: int, confirmed: str = "", *, takes_over: bool = False) -> None:
         """Makes it anew. When this returns, the server has given a message, or has said that there is none.
 
         Args:
             first: the number of the message that it begins with, or behind if that is not there.
             confirmed: a subject that a message of it was confirmed on, ever; "" if none is known.
+            takes_over: whether one that is somebody else's is removed.
 
         Raises:
             Taken: one of that name is somebody else's.
@@ -137,12 +147,8 @@ class Consumer:
             NatsError: as for `Stream`.
         """
         if info := await self._look():
-            owner = info.config.description or "somebody"
-            if owner != self._owner:
-                raise Taken(
-                    f"{self._stream.shown} has a consumer {self._name} of another delivery: --consumer names another one,"
-                    " and --take-over goes on where that has come to"
-                )
+            if not takes_over:
+                self._check_own(info.config.description)
             await self.remove()
         config = ConsumerConfig(
             durable_name=self._name,
@@ -156,12 +162,20 @@ class Consumer:
         client = self._stream.connection.client
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
             await add_consumer(self._stream, config)
-            self._batch = await most_at_once(self._stream, self._name, BATCH)
+            self._batch, owner = await most_at_once(self._stream, self._name, BATCH)
+            self._check_own(owner)  # another was as quick, and made it after us
             self._inbox = client.new_inbox()
             await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
         await self._try()
         if reply := self._waiting[0][1] if self._waiting else confirmed:
             await self._try_confirming(reply)
+
+    def _check_own(self, owner: str | None) -> None:
+        if (owner or "somebody") != self._owner:
+            raise Taken(
+                f"{self._stream.shown} has a consumer {self._name} of another delivery: --consumer names another one,"
+                " and --take-over goes on where that has come to"
+            )
 
     async def _try(self) -> None:
         """Takes a message, or hears that there is none. Only by trying is it to be known what the server lets us do."""
@@ -189,7 +203,8 @@ class Consumer:
         """Its messages, each with the subject that it is confirmed on. More are asked for when these have been taken.
 
         Raises:
-            Away: the server does not answer, or the connection has failed.
+            Away: the server does not answer, or the connection has failed, or it `has_gone`, or has handed messages to others.
+            Taken: it has become somebody else's.
             Denied: the server does not let us go on; `Unconfirmed` before the first message.
         """
         loop = asyncio.get_running_loop()
@@ -205,6 +220,8 @@ class Consumer:
                 if closed.done():
                     raise self._stream.connection.lost()
                 if not self._is_asked:
+                    if self._is_idle and (info := await self._look()):
+                        self._check_own(info.config.description)
                     await self._ask()
                 self._changed.clear()
                 if not self._waiting and self._is_asked:
@@ -228,7 +245,7 @@ class Consumer:
 
     async def _request(self, count: int, words: dict[str, int]) -> None:
         self._asked = self._left = count
-        self._is_asked = True
+        self._is_asked, self._is_idle = True, False
         with self._stream.sorted():
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self._name}"
             asked = json.dumps({"batch": count, **words}).encode()
@@ -238,7 +255,12 @@ class Consumer:
         self._heard = asyncio.get_running_loop().time()
         # Who publishes chooses headers: only by the subject for the confirmation is a message told from what the server says.
         if raw.reply.startswith("$JS.ACK."):
-            sequence = number(raw.reply)
+            sequence, handed_out = number(raw.reply), _handed_out(raw.reply)
+            if handed_out > self._handed_out + 1:  # one that has come to lead it may count anew from before
+                self._fail(f"messages of its consumer {self._name} have gone elsewhere")
+                self._changed.set()
+                return
+            self._handed_out = handed_out
             self._count += 1
             if sequence > self._highest:  # else it comes again
                 self._unconfirmed.add(sequence)
@@ -252,7 +274,7 @@ class Consumer:
             if not status or status == "100" or words == ALL_CAME:  # 100: a heartbeat
                 return
             # What was asked for has come to its end, or its consumer has: asked again, the latter is not answered.
-            self._is_asked = False
+            self._is_asked, self._is_idle = False, status in ("404", "408") and self._left == self._asked
             if TOO_LONG in words and self._left < self._asked:
                 pass  # the next one is too long for what was left of the bytes
             elif TOO_LONG in words and not self._is_long:
@@ -260,6 +282,7 @@ class Consumer:
             elif TOO_LONG in words:
                 self._fail(f"it does not hand out the next message of {self._stream.name}, however long that may be: {words}")
             elif status not in ("404", "408"):
+                self.has_gone = True
                 self._fail(f"its consumer {self._name} has gone")
         self._changed.set()
 
@@ -285,6 +308,12 @@ def number(reply: str) -> int:
     """The number of a message, by the subject that it is confirmed on."""
     words = reply.split(".")  # later servers put two words more in the middle, and one behind
     return int(words[5 if len(words) == 9 else 7])
+
+
+def _handed_out(reply: str) -> int:
+    """How many messages its consumer had handed out with it, by the subject that it is confirmed on."""
+    words = reply.split(".")
+    return int(words[6 if len(words) == 9 else 8])
 
 
 def moment(reply: str) -> int:

@@ -20,7 +20,7 @@ from futebus.nats.runs import Where
 from futebus.nats.state import Message
 from futebus.nats.stream import LAST, LAST_OF_ALL, Stream
 
-from .nats import Server
+from .nats import Server, arrived
 from .waiting import DEADLINE, until
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ def confirming(
         client = await nats.connect(server.url)
         try:
             await client.subscribe(subject, cb=reply)
-            await client.flush()
+            await arrived(client)
             is_there.set()
             await asyncio.to_thread(is_over.wait)
         finally:

@@ -18,15 +18,21 @@ def say(channel: Path, *lines: str) -> None:
         out.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def settled(writer: Path, collectors: list[Collector]) -> list[bytes]:
+def settled(writers: list[Path], collectors: list[Collector]) -> list[bytes]:
     """Waits until all that was said before, on whatever way, has come to all. Returns what has.
 
-    What is said last goes all those ways. When it has come to all for the third time, so has all that goes round.
+    What is said last on a channel goes all the ways of what was said there before, and behind it. When it has come to all for the
+    third time, so has all that goes round.
+
+    Args:
+        writers: all channels on which anything was said.
+        collectors: all that hear it.
     """
     for number in range(3):
-        mark = b"mark %d\n" % number
-        say(writer, mark.decode().strip())
-        until(lambda: all(mark in each.data for each in collectors), f"{mark!r} comes to all")  # noqa: B023 - called here
+        marks = [b"mark %d of %d\n" % (number, writer) for writer in range(len(writers))]
+        for writer, mark in zip(writers, marks, strict=True):
+            say(writer, mark.decode().strip())
+        until(lambda: all(mark in each.data for each in collectors for mark in marks), "marks come to all")  # noqa: B023 - called here
     return [b"".join(line for line in each.data.splitlines(keepends=True) if not line.startswith(b"mark")) for each in collectors]
 
 
@@ -42,7 +48,7 @@ def test_what_is_said_on_one_is_heard_on_the_other_once_and_in_order(
     ]
     for writer in writers:
         assert writer.wait() == 0
-    for data in settled(buses[0] / "B_x", heard):
+    for data in settled([bus / "B_x" for bus in buses], heard):
         lines = data.decode().splitlines()
         assert len(lines) == 800
         for name in "aAbB":
@@ -146,7 +152,7 @@ def test_two_channels_and_two_buses_of_one_host_on_one_subject(
     linked(linking, *((channel, nats / "x") for channel in channels))
     heard = [collect(channel) for channel in channels]
     say(one / "B_y", *map(str, range(100)))
-    assert settled(one / "B_y", heard) == ["".join(f"{number}\n" for number in range(100)).encode()] * 3
+    assert settled([one / "B_y"], heard) == ["".join(f"{number}\n" for number in range(100)).encode()] * 3
 
 
 def test_a_channel_on_two_subjects_with_others_on_both_or_one(
@@ -162,7 +168,7 @@ def test_a_channel_on_two_subjects_with_others_on_both_or_one(
     heard = [collect(bus / "B_x") for bus in buses]
     for number, bus in enumerate(buses):
         say(bus / "B_x", *(f"{number} {line}" for line in range(50)))
-    for data in settled(buses[2] / "B_x", heard):
+    for data in settled([bus / "B_x" for bus in buses], heard):
         lines = data.decode().splitlines()
         assert len(lines) == 200
         for number in range(4):
@@ -180,7 +186,7 @@ def test_a_ring(mounting: Mounting, serving: Serving, linking: Linking, collect:
         say(bus / "B_x", *(f"{number} {line}" for line in range(50)))
     listening(east.url).say("p", b"an outsider's\n")
     until(lambda: all(b"outsider" in heard[each].data for each in (0, 1)), "who is on the subject hears an outsider")
-    for number, data in enumerate(settled(buses[0] / "B_x", heard)):
+    for number, data in enumerate(settled([bus / "B_x" for bus in buses], heard)):
         lines = data.decode().splitlines()
         assert len(lines) == 150 + (number in (0, 1)), "an outsider is heard there alone: his lines have no numbers"
         assert len(set(lines)) == len(lines)
@@ -196,7 +202,7 @@ def test_a_chain(mounting: Mounting, nats: Server, linking: Linking, collect: Co
     )
     heard = [collect(bus / "B_x") for bus in (*ends, middle)]
     say(ends[0] / "B_x", "hello")
-    assert settled(ends[0] / "B_x", heard) == [b"hello\n"] * 3
+    assert settled([ends[0] / "B_x"], heard) == [b"hello\n"] * 3
 
 
 def test_a_channel_has_one_link(bus: Mount, nats: Server, linking: Linking) -> None:

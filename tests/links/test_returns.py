@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,12 @@ from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
-from ..helpers.nats import Server
+from ..helpers.nats import Server, arrived
+from ..helpers.programs import stopped
 from ..helpers.published import ask, proxied
 from ..helpers.waiting import DEADLINE, until
 from .links import Linking
-from .test_delivery import deliver, fill, publish, wait_for
+from .test_delivery import deliver, fill, numbered, publish, wait_for
 
 
 def say(url: str, data: bytes) -> None:
@@ -69,6 +71,87 @@ def test_one_that_runs_and_is_taken_over_ends(
     data += fill(keeping.url, 10, begin=10)
     wait_for(master, data)
     other.end()
+
+
+def test_one_that_makes_its_consumer_anew_while_it_is_taken_over_ends(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Who takes over stands still in the middle of it, or behind: both must not take one for theirs."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 10)
+    link = deliver(linking, bus / "U_x", url, place, "--wait")
+    wait_for(master, data)
+    other = linking("--deliver", url, "--state", place / "other", "--take-over", bus / "U_x", is_ready=False)
+    link.wait_for(" has gone; waiting")
+    with stopped(other.process):
+        until(
+            lambda: " is there again" in link.words or link.process.poll() is not None,
+            "it has made one, or has found the other's",
+        )
+    assert " of another delivery: --consumer names another one" in link.fails()
+    other.wait_for(" is delivered to ")
+    data += fill(keeping.url, 10, begin=10)
+    wait_for(master, data)
+    other.end()
+
+
+def consumer_of(url: str) -> str:
+    """What the only consumer of a stream is called."""
+
+    async def work(stream: Stream) -> str:
+        [info] = await stream.jetstream.consumers_info(stream.name)
+        return str(info.name)
+
+    return ask(url, work)
+
+
+def test_what_its_consumer_has_handed_to_somebody_else_comes_all_the_same(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """As it does with two that were made one, which servers do that are asked by both at the same time."""
+    master = collect(bus / ".U_x")
+    data = fill(keeping.url, 10)
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place)
+    wait_for(master, data)
+    name = consumer_of(keeping.url)
+
+    async def work(stream: Stream) -> bytes:
+        client = stream.connection.client
+        inbox = await client.subscribe(client.new_inbox())
+        await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.LINES.{name}", b'{"batch":1}', reply=inbox.subject)
+        await arrived(client)
+        for number in range(10, 20):  # some to the one, some to the other
+            await publish(stream, numbered(number, number + 1), number)
+        return bytes((await inbox.next_msg(DEADLINE)).data)
+
+    assert ask(keeping.url, work) in [numbered(number, number + 1) for number in range(10, 20)]
+    data += numbered(10, 20)
+    wait_for(master, data)
+    assert f"messages of its consumer {name} have gone elsewhere; waiting" in link.words
+    link.end()
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_one_whose_consumer_has_become_another_s_ends(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, *, is_removed: bool
+) -> None:
+    master = collect(bus / ".U_x")
+    data = fill(keeping.url, 10)
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place, "--wait")
+    wait_for(master, data)
+    name = consumer_of(keeping.url)
+
+    async def work(stream: Stream) -> None:
+        info = await stream.jetstream.consumer_info(stream.name, name)
+        await stream.jetstream.add_consumer(stream.name, replace(info.config, description="another"))
+        if is_removed:
+            await stream.jetstream.delete_consumer(stream.name, name)
+            await stream.jetstream.add_consumer(stream.name, replace(info.config, description="another"))
+
+    ask(keeping.url, work)
+    assert " of another delivery: --consumer names another one" in link.fails()
+    assert master.data == data
 
 
 def test_what_was_only_taken_ahead_is_not_confirmed(

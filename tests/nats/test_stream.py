@@ -17,7 +17,7 @@ from futebus.nats.room import NoRoom
 from futebus.nats.state import Message
 from futebus.nats.stream import LAST, LAST_NAME, LAST_OF_ALL, NAME, Overtaken, Refused, Stream, UnderWay, _short
 
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server, Serving, arrived
 from ..helpers.published import ask, say_raw
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ async def answering(server: Server, answer: bytes, *subjects: str) -> AsyncItera
     async with await nats.connect(server.url) as client:
         for subject in subjects:
             await client.subscribe(subject, cb=reply)
-        await client.flush()
+        await arrived(client)
         yield
 
 
