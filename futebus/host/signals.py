@@ -89,19 +89,17 @@ def fork() -> int:
 
 def wait_readable(descriptor: int) -> None:
     """Waits, in the main thread, until a descriptor can be read or its other end is closed. Handlers of signals run at once."""
-    reads, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-    try:
+    with contextlib.ExitStack() as stack:
+        reads, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for end in (reads, writes):
+            stack.callback(os.close, end)
+        stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(writes, warn_on_full_buffer=False))
         poll = select.poll()
         poll.register(reads, select.POLLIN)
         poll.register(descriptor, select.POLLIN)
         while not any(found == descriptor for found, _ in poll.poll()):
             with contextlib.suppress(BlockingIOError):
                 os.read(reads, 4096)
-    finally:
-        signal.set_wakeup_fd(before)
-        os.close(reads)
-        os.close(writes)
 
 
 class SignalFile:

@@ -22,7 +22,7 @@ from ..core.text import are, counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
-from ..nats.consumer import Consumer, Taken, Unconfirmed, moment
+from ..nats.consumer import Consumer, Disputed, Taken, Unconfirmed, moment
 from ..nats.errors import Away, NatsError
 from ..nats.state import State
 from ..nats.stream import Stream
@@ -43,7 +43,7 @@ RETRY_SECONDS = (0.1, 2.0)
 """How soon, and later how seldom, it is tried again to reach the stream."""
 
 GONE_SECONDS = 2.0
-"""How long is waited when somebody has removed the consumer: who takes over makes it anew."""
+"""How long is waited when somebody has removed the consumer: who takes over has time to make it anew."""
 
 STABLE_SECONDS = 5.0
 """How long a connection must have lasted so that the next is made soon, if it has not brought anything."""
@@ -152,7 +152,7 @@ class Delivery:
         pause, longest = RETRY_SECONDS
         said = ""
         while True:
-            connection, consumer, first, begun = None, None, math.inf, math.inf
+            connection, first, begun, least = None, math.inf, math.inf, 0.0
             await self._forget()
             try:
                 connection = await self._servers.connect()
@@ -166,9 +166,12 @@ class Delivery:
                 first = self._taken + 1
                 await self._take_all(stream, state, consumer)
             except NatsError as error:
+                self._drop()  # it cannot be confirmed any more, and comes again
                 if self._taken >= first or time.monotonic() - begun > STABLE_SECONDS:
                     pause = RETRY_SECONDS[0]
-                if is_first and not (self._waits and isinstance(error, Away)):
+                if isinstance(error, Disputed):
+                    least = 0.0 if self._takes_over else GONE_SECONDS
+                elif is_first and not (self._waits and isinstance(error, Away)):
                     raise
                 if isinstance(error, Taken):
                     raise  # another delivery goes on with it, and nothing can come here any more
@@ -181,49 +184,58 @@ class Delivery:
             finally:
                 if connection:
                     await connection.close()
-            await asyncio.sleep(max(pause, GONE_SECONDS) if consumer and consumer.has_gone else pause)
+            await asyncio.sleep(max(pause, least))
             pause = min(pause * 1.5, longest)
 
     async def _reach(self, connection: Connection) -> tuple[Stream, State, Consumer]:
         """Makes the consumer behind what has been written. Returns what it has found, and it."""
         stream = Stream(connection, self._address.stream)
-        state = await self._wanted.have(stream)
         consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
-        first = await self._first(stream, state, consumer)
-        has_begun, self._has_begun = self._has_begun, True
-        try:
-            await consumer.begin(first, self._reply, takes_over=self._takes_over)
-        except Taken:
-            self._has_begun = has_begun
-            raise
-        self._takes_over = False
-        return stream, state, consumer
+        while True:
+            first, state = await self._first(stream, consumer)
+            has_begun, self._has_begun = self._has_begun, True
+            try:
+                await consumer.begin(first, self._reply)
+            except Taken:
+                self._has_begun = has_begun
+                if not self._takes_over:
+                    raise
+            else:  # or else another has made one meanwhile, and may have come further
+                self._takes_over = False
+                return stream, state, consumer
 
     async def _forget(self) -> None:
         """Forgets what waits, for it comes again: the stream's consumer begins behind what has been written.
 
         What is being written is waited for, so that it is known what that is. Who does not take it would not take more either.
         """
-        with self._changed:
-            self._waiting.clear()
-            self._size = 0
+        self._drop()
         while self._is_busy:  # noqa: ASYNC110 - a thread ends it
             await asyncio.sleep(PAUSE_SECONDS)
         self._done.clear()
 
-    async def _first(self, stream: Stream, state: State, consumer: Consumer) -> int:
-        """The number of the first message that is wanted. Says what is not there any more."""
+    def _drop(self) -> None:
+        with self._changed:
+            self._waiting.clear()
+            self._size = 0
+
+    async def _first(self, stream: Stream, consumer: Consumer) -> tuple[int, State]:
+        """The number of the first message that is wanted, and what the stream has. Says what is not there any more."""
+        state = await self._wanted.have(stream)
         if state.retention != "limits":
             raise Unfit(f"{stream.shown} forgets what somebody has read (its retention is {state.retention}): it must not")
         if self._takes_over:
-            if not self._progress.reached.created and (taken := await consumer.confirmed()):
+            reached = self._progress.reached
+            taken = await consumer.confirmed()
+            if taken > (reached.sequence if reached.created == state.created else 0):
                 # Before it is removed: afterwards nobody else knows it.
                 self._has_begun = True
-                self._progress.note(created=state.created, sequence=taken)
+                self._progress.go_on(state.created, taken)
                 self._progress.flush()
             await consumer.remove()
+            state = await self._wanted.have(stream)  # and it has what was written meanwhile
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
-        return self._taken + 1
+        return self._taken + 1, state
 
     async def _take_all(self, stream: Stream, state: State, consumer: Consumer) -> None:
         works = [self._confirm(consumer)]

@@ -157,6 +157,19 @@ class Progress:
         self.reached = self.reached._replace(**changes)  # type: ignore[arg-type]
         self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
 
+    def go_on(self, created: str, sequence: int) -> None:
+        """Notes that another has come further: all that is known of lines is of no use any more.
+
+        Args:
+            created: when the stream was made.
+            sequence: the last message that the other has written.
+        """
+        self.lines.clear()
+        self._shares.clear()
+        self._lines_slots.keep(b"{}")
+        nothing = Reached()._asdict() | {"subjects": self.reached.subjects}
+        self.note(**nothing | {"created": created, "sequence": sequence})
+
     def note_lines(self, spool: str, following: int, share: str) -> None:
         """Notes how far the lines of a spool have come.
 

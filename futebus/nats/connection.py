@@ -59,6 +59,8 @@ class Connection:
         """The same, for who waits for something else, too, with each message."""
         self.why = _CLOSED
         """Why that is."""
+        self.kind: type[Away] = Away
+        """And of which kind."""
         self.denied = ""
         """What the server has said that it does not let us do, in its own words."""
 
@@ -166,7 +168,7 @@ class Connection:
         """What has made it useless, to be raised."""
         if self.denied:
             return Denied(f"{self.server.shown} does not let us: {self.denied}")
-        return Away(f"{self.server.shown}: {self.why}")
+        return self.kind(f"{self.server.shown}: {self.why}")
 
     @contextlib.contextmanager
     def _sorted(self) -> Iterator[None]:

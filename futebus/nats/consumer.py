@@ -44,8 +44,16 @@ TOO_LONG = "Exceeds MaxBytes"
 """What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
 
 
+REMOVED, NOBODY = "Consumer Deleted", "503"
+"""What they say to who has asked a consumer that is removed then; and the status of what nobody answers, as of one that was."""
+
+
 class Taken(NatsError):
     """A consumer of that name is somebody else's."""
+
+
+class Disputed(Away):
+    """Somebody has removed the consumer, or has got messages of it."""
 
 
 class Unconfirmed(Denied):
@@ -79,8 +87,6 @@ class Consumer:
         """Whether it is known that the server lets us confirm messages."""
         self._is_idle = False
         """Whether nothing has come of what was asked for last."""
-        self.has_gone = False
-        """Whether somebody has removed it."""
         self._count = 0
         """How many messages have come."""
         self._handed_out = 0
@@ -91,13 +97,13 @@ class Consumer:
         """Those that are not done with."""
 
     async def confirmed(self) -> int:
-        """Up to which message the consumer of that name has been confirmed, whoever it belongs to; 0 if there is none.
+        """Up to which message another's consumer of that name has been confirmed; 0 if there is none.
 
         Raises:
             Taken: it is of other subjects, of which nobody can tell here how far they have come.
         """
         info = await self._look()
-        if info is None:
+        if info is None or info.config.description == self._owner:
             return 0
         subjects, wanted = info.config.filter_subject or ">", self._subject or ">"
         if subjects != wanted:
@@ -133,22 +139,21 @@ class Consumer:
         # What it says of confirmations does not count: it forgets them with messages that are removed.
         return info.delivered.consumer_seq <= self._count and not self._unconfirmed
 
-    async def begin(self, first: int, confirmed: str = "", *, takes_over: bool = False) -> None:
+    async def begin(self, first: int, confirmed: str = "") -> None:
         """Makes it anew. When this returns, the server has given a message, or has said that there is none.
 
         Args:
             first: the number of the message that it begins with, or behind if that is not there.
             confirmed: a subject that a message of it was confirmed on, ever; "" if none is known.
-            takes_over: whether one that is somebody else's is removed.
 
         Raises:
             Taken: one of that name is somebody else's.
+            Disputed: somebody has removed it at once, or has got messages of it.
             Denied: the server does not let us take messages, or confirm them, as far as that can be known yet.
             NatsError: as for `Stream`.
         """
         if info := await self._look():
-            if not takes_over:
-                self._check_own(info.config.description)
+            self._check_own(info.config.description)
             await self.remove()
         config = ConsumerConfig(
             durable_name=self._name,
@@ -203,8 +208,9 @@ class Consumer:
         """Its messages, each with the subject that it is confirmed on. More are asked for when these have been taken.
 
         Raises:
-            Away: the server does not answer, or the connection has failed, or it `has_gone`, or has handed messages to others.
+            Away: the server does not answer, or the connection has failed.
             Taken: it has become somebody else's.
+            Disputed: somebody has removed it, or has got messages of it.
             Denied: the server does not let us go on; `Unconfirmed` before the first message.
         """
         loop = asyncio.get_running_loop()
@@ -220,9 +226,11 @@ class Consumer:
                 if closed.done():
                     raise self._stream.connection.lost()
                 if not self._is_asked:
-                    if self._is_idle and (info := await self._look()):
-                        self._check_own(info.config.description)
+                    if self._is_idle:
+                        await self._check(is_settled=True)
                     await self._ask()
+                    # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
+                    await self._check()
                 self._changed.clear()
                 if not self._waiting and self._is_asked:
                     changed = asyncio.ensure_future(self._changed.wait())
@@ -234,6 +242,26 @@ class Consumer:
                         raise Away(f"{self._stream.connection.server.shown} does not answer")
         finally:
             closed.cancel()
+
+    async def _check(self, *, is_settled: bool = False) -> None:
+        """Sees that it is there, and ours. It tells who has asked when it was removed, and nobody else.
+
+        Args:
+            is_settled: whether nothing is under way of what it has handed out.
+
+        Raises:
+            Taken, Disputed: it is not.
+            NatsError: as for `messages`.
+        """
+        info = await self._stream.connection.while_open(self._look())
+        if info is None:
+            self._has_gone()
+        elif is_settled and info.delivered and info.delivered.consumer_seq != self._handed_out:
+            self._has_been_shared()
+        else:
+            self._check_own(info.config.description)
+            return
+        raise self._stream.connection.lost()
 
     async def _ask(self) -> None:
         words = {"expires": int(EXPIRES_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
@@ -256,8 +284,8 @@ class Consumer:
         # Who publishes chooses headers: only by the subject for the confirmation is a message told from what the server says.
         if raw.reply.startswith("$JS.ACK."):
             sequence, handed_out = number(raw.reply), _handed_out(raw.reply)
-            if handed_out > self._handed_out + 1:  # one that has come to lead it may count anew from before
-                self._fail(f"messages of its consumer {self._name} have gone elsewhere")
+            if handed_out != self._handed_out + 1:  # or a server that has come to lead it knows less than the one before
+                self._has_been_shared()
                 self._changed.set()
                 return
             self._handed_out = handed_out
@@ -281,13 +309,20 @@ class Consumer:
                 self._is_long = True
             elif TOO_LONG in words:
                 self._fail(f"it does not hand out the next message of {self._stream.name}, however long that may be: {words}")
+            elif words == REMOVED or status == NOBODY:
+                self._has_gone()
             elif status not in ("404", "408"):
-                self.has_gone = True
-                self._fail(f"its consumer {self._name} has gone")
+                self._fail(f"its consumer {self._name}: {words or status}")
         self._changed.set()
 
-    def _fail(self, why: str) -> None:
-        self._stream.connection.why = why
+    def _has_gone(self) -> None:
+        self._fail(f"its consumer {self._name} has gone", Disputed)
+
+    def _has_been_shared(self) -> None:
+        self._fail(f"messages of its consumer {self._name} have gone elsewhere", Disputed)
+
+    def _fail(self, why: str, kind: type[Away] = Away) -> None:
+        self._stream.connection.why, self._stream.connection.kind = why, kind
         self._stream.connection.give_up()
 
     async def confirm(self, reply: str) -> None:

@@ -16,12 +16,21 @@ LINK = [sys.executable, "-m", "futebus.commands.link"]
 
 
 class Link:
-    """A `futebus-link`. What it says goes to a file."""
+    """A `futebus-link`. What it says goes to a file.
 
-    def __init__(self, start: Start, log: Path, *words: str | Path, **popen: Any) -> None:
+    Args:
+        start: starts it.
+        log: the file.
+        words: its arguments.
+        script: a program in Python that is started in its place.
+        popen: as for `start`.
+    """
+
+    def __init__(self, start: Start, log: Path, *words: str | Path, script: str = "", **popen: Any) -> None:
         self._log = log
+        command = [sys.executable, "-c", script] if script else LINK
         with log.open("w") as stream:
-            self.process: subprocess.Popen[str] = start(*LINK, *words, stderr=stream, stdin=subprocess.DEVNULL, **popen)
+            self.process: subprocess.Popen[str] = start(*command, *words, stderr=stream, stdin=subprocess.DEVNULL, **popen)
 
     @property
     def words(self) -> str:

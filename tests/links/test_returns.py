@@ -3,26 +3,28 @@
 import asyncio
 import contextlib
 import shutil
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from nats.js.api import ConsumerInfo
 
 from futebus.links.agreement import known, look_around
 from futebus.links.progress import SPOOLS, Progress
 from futebus.links.sparing import FEW
 from futebus.nats import runs
-from futebus.nats.consumer import Consumer, moment
+from futebus.nats.consumer import BATCH, Consumer, Disputed, Taken, moment
 from futebus.nats.runs import Where
+from futebus.nats.state import Message
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Server, arrived
-from ..helpers.programs import stopped
 from ..helpers.published import ask, proxied
 from ..helpers.waiting import DEADLINE, until
-from .links import Linking
+from .links import Link, Linking
 from .test_delivery import deliver, fill, numbered, publish, wait_for
 
 
@@ -73,37 +75,195 @@ def test_one_that_runs_and_is_taken_over_ends(
     other.end()
 
 
+SLOW = """
+import asyncio, os, sys
+from futebus.commands.link import main
+from futebus.{module} import {name}
+import futebus.{module} as module
+
+async def slowly(*arguments):
+    print("is slow", file=sys.stderr, flush=True)
+    while not os.path.exists({file!r}):
+        await asyncio.sleep(0.001)
+    return await {name}(*arguments)
+
+module.{name} = slowly
+sys.exit(main())
+"""
+"""A link that waits for a file before it does something."""
+
+
+@pytest.fixture
+def slow_link(linking: Linking, place: Path) -> Callable[..., tuple[Link, Path]]:
+    """Starts a link that stands still in the middle of something: `slow_link("links.agreement", "known", ...)`.
+
+    Returns:
+        It, and the file that it waits for.
+    """
+
+    def begin(module: str, name: str, *words: str | Path) -> tuple[Link, Path]:
+        file = place / "go on"
+        script = SLOW.format(module=module, name=name, file=str(file))
+        link = linking(*words, script=script, is_ready=False)
+        link.wait_for("is slow")
+        return link, file
+
+    return begin
+
+
 def test_one_that_makes_its_consumer_anew_while_it_is_taken_over_ends(
-    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+    bus: Mount, linking: Linking, slow_link: Callable[..., tuple[Link, Path]], keeping: Server, collect: Collect, place: Path
 ) -> None:
-    """Who takes over stands still in the middle of it, or behind: both must not take one for theirs."""
+    """What it has written and confirmed by then does not come again."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES"
     data = fill(keeping.url, 10)
     link = deliver(linking, bus / "U_x", url, place, "--wait")
     wait_for(master, data)
-    other = linking("--deliver", url, "--state", place / "other", "--take-over", bus / "U_x", is_ready=False)
-    link.wait_for(" has gone; waiting")
-    with stopped(other.process):
-        until(
-            lambda: " is there again" in link.words or link.process.poll() is not None,
-            "it has made one, or has found the other's",
-        )
+    # It has removed the consumer, and not made its own.
+    other, goes_on = slow_link(
+        "links.delivery", "known", "--deliver", url, "--state", place / "other", "--take-over", bus / "U_x"
+    )
+    link.wait_for(" is there again")
+    data += fill(keeping.url, 10, each=5, begin=10)
+    wait_for(master, data)
+    until(lambda: confirmed_of(keeping.url) == 3, "it has confirmed them")
+    goes_on.touch()
     assert " of another delivery: --consumer names another one" in link.fails()
     other.wait_for(" is delivered to ")
-    data += fill(keeping.url, 10, begin=10)
+    data += fill(keeping.url, 10, begin=20)
     wait_for(master, data)
     other.end()
 
 
-def consumer_of(url: str) -> str:
-    """What the only consumer of a stream is called."""
+MANY = 300_000
+"""Lines that are several times what is taken ahead."""
 
-    async def work(stream: Stream) -> str:
+
+def test_one_that_has_taken_all_it_can_and_asks_for_nothing_takes_nothing_from_who_takes_over(
+    mounting: Mounting,
+    linking: Linking,
+    slow_link: Callable[..., tuple[Link, Path]],
+    keeping: Server,
+    collect: Collect,
+    place: Path,
+) -> None:
+    """When it asks again, it asks the other's consumer, under the same name, while the other begins with that."""
+    bus, there = mounting("max_queue=1000"), mounting()
+    master, new_master = collect(bus / ".U_x", at_once=False), collect(there / ".U_x")
+    data = fill(keeping.url, MANY)
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place, "--wait", "--consumer", "one")
+    each = len(data) * 500 // MANY
+    until(lambda: (info := info_of(keeping.url)).num_waiting == 0 and handed_out(info) * each > 9 << 20, "it takes no more")
+    other, goes_on = slow_link(
+        "nats.consumer",
+        "most_at_once",
+        *("--deliver", f"{keeping.url}/LINES", "--state", place / "other", "--consumer", "one", "--take-over", there / "U_x"),
+    )
+    master.start()
+    assert " of another delivery: --consumer names another one" in link.fails()
+    before = master.settled()
+    assert data.startswith(before)
+    goes_on.touch()
+    other.wait_for(" is delivered to ")
+    until(lambda: confirmed_of(keeping.url) == MANY // 500, "all is confirmed")
+    behind = new_master.settled()
+    assert data.endswith(behind)
+    assert len(before) + len(behind) >= len(data)
+    other.end()
+
+
+def test_what_an_old_one_asks_for_by_the_name_of_a_new_one_is_not_passed_on(keeping: Server) -> None:
+    """Also if both have been handed out as many, so that the numbers tell nothing."""
+
+    async def take(messages: AsyncIterator[tuple[Message, str]]) -> list[int]:
+        return [(await anext(messages))[0].sequence for _ in range(1 + BATCH)]
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        for number in range(3 * BATCH):
+            await stream.jetstream.publish("lines", b"%d" % number)
+        old, new = (Consumer(stream, "one", owner, None) for owner in ("old", "new"))
+        await old.begin(1)
+        old_messages = old.messages()
+        await take(old_messages)
+        await new.remove()
+        await new.begin(1)
+        new_messages = new.messages()
+        assert await take(new_messages) == list(range(1, 2 + BATCH))
+        with pytest.raises(Taken):
+            await anext(old_messages)
+        with pytest.raises(Disputed):
+            await anext(new_messages)
+
+    ask(keeping.url, work)
+
+
+def test_what_waits_for_the_channel_is_not_written_when_it_is_taken_over(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    bus, there = mounting("max_queue=1000"), mounting()
+    master, new_master = collect(bus / ".U_x", at_once=False), collect(there / ".U_x")
+    data = fill(keeping.url, 20_000)
+    words = ("--deliver", f"{keeping.url}/LINES", "--consumer", "one", "--state")
+    link = linking(*words, place / "state", "--wait", bus / "U_x")
+    until(lambda: info_of(keeping.url).num_pending == 0, "it has taken all")
+    until(lambda: bus.channel("U_x")["messages_in"] >= 1000, "its queue is full")
+    other = linking(*words, place / "other", "--take-over", there / "U_x")
+    link.wait_for(" has gone; waiting")
+    master.start()
+    assert " of another delivery: --consumer names another one" in link.fails()
+    until(lambda: new_master.data.endswith(data[-200:]), "the last one comes")
+    # What was being written, and what the queue had before: a message of 500 lines, and 1,000 lines.
+    before = master.settled()
+    assert before.count(b"\n") <= 1500
+    assert data.startswith(before)
+    assert data.endswith(new_master.data)
+    other.end()
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+def test_who_takes_back_goes_on_where_the_other_had_come_to(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, *, has_more: bool
+) -> None:
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 20, each=10)
+    link = deliver(linking, bus / "U_x", url, place)
+    wait_for(master, data)
+    link.end()
+    other = linking("--deliver", url, "--state", place / "other", "--take-over", bus / "U_x")
+    if has_more:
+        data += fill(keeping.url, 20, each=10, begin=20)
+        wait_for(master, data)
+        until(lambda: confirmed_of(keeping.url) == 4, "it has confirmed them")
+    other.end()
+    link = deliver(linking, bus / "U_x", url, place, "--take-over")
+    data += fill(keeping.url, 20, each=10, begin=data.count(b"\n"))
+    wait_for(master, data)
+    link.end()
+    assert "missing" not in link.words
+
+
+def info_of(url: str) -> ConsumerInfo:
+    """What the server says of the only consumer of a stream."""
+
+    async def work(stream: Stream) -> ConsumerInfo:
         [info] = await stream.jetstream.consumers_info(stream.name)
-        return str(info.name)
+        return info
 
     return ask(url, work)
+
+
+def handed_out(info: ConsumerInfo) -> int:
+    """How many messages a consumer has handed out."""
+    return info.delivered.consumer_seq if info.delivered else 0
+
+
+def confirmed_of(url: str) -> int:
+    """Up to which message the only consumer of a stream was confirmed."""
+    floor = info_of(url).ack_floor
+    return floor.stream_seq if floor else 0
 
 
 def test_what_its_consumer_has_handed_to_somebody_else_comes_all_the_same(
@@ -114,7 +274,7 @@ def test_what_its_consumer_has_handed_to_somebody_else_comes_all_the_same(
     data = fill(keeping.url, 10)
     link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place)
     wait_for(master, data)
-    name = consumer_of(keeping.url)
+    name = info_of(keeping.url).name
 
     async def work(stream: Stream) -> bytes:
         client = stream.connection.client
@@ -140,7 +300,7 @@ def test_one_whose_consumer_has_become_another_s_ends(
     data = fill(keeping.url, 10)
     link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place, "--wait")
     wait_for(master, data)
-    name = consumer_of(keeping.url)
+    name = info_of(keeping.url).name
 
     async def work(stream: Stream) -> None:
         info = await stream.jetstream.consumer_info(stream.name, name)
