@@ -153,7 +153,7 @@ class Delivery:
         said = ""
         while True:
             connection, first, begun, least = None, math.inf, math.inf, 0.0
-            await self._forget()
+            await self._settle()
             try:
                 connection = await self._servers.connect()
                 stream, state, consumer = await connection.while_open(self._reach(connection))
@@ -166,7 +166,7 @@ class Delivery:
                 first = self._taken + 1
                 await self._take_all(stream, state, consumer)
             except NatsError as error:
-                self._drop()  # it cannot be confirmed any more, and comes again
+                self._drop()
                 if self._taken >= first or time.monotonic() - begun > STABLE_SECONDS:
                     pause = RETRY_SECONDS[0]
                 if isinstance(error, Disputed):
@@ -190,8 +190,8 @@ class Delivery:
     async def _reach(self, connection: Connection) -> tuple[Stream, State, Consumer]:
         """Makes the consumer behind what has been written. Returns what it has found, and it."""
         stream = Stream(connection, self._address.stream)
-        consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
         while True:
+            consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
             first, state = await self._first(stream, consumer)
             has_begun, self._has_begun = self._has_begun, True
             try:
@@ -204,17 +204,14 @@ class Delivery:
                 self._takes_over = False
                 return stream, state, consumer
 
-    async def _forget(self) -> None:
-        """Forgets what waits, for it comes again: the stream's consumer begins behind what has been written.
-
-        What is being written is waited for, so that it is known what that is. Who does not take it would not take more either.
-        """
-        self._drop()
+    async def _settle(self) -> None:
+        """Waits for what is being written, so that it is known what that is. Who does not take it would not take more either."""
         while self._is_busy:  # noqa: ASYNC110 - a thread ends it
             await asyncio.sleep(PAUSE_SECONDS)
         self._done.clear()
 
     def _drop(self) -> None:
+        """Forgets what waits, for it comes again: the stream's consumer begins behind what has been written."""
         with self._changed:
             self._waiting.clear()
             self._size = 0

@@ -167,8 +167,7 @@ class Progress:
         self.lines.clear()
         self._shares.clear()
         self._lines_slots.keep(b"{}")
-        nothing = Reached()._asdict() | {"subjects": self.reached.subjects}
-        self.note(**nothing | {"created": created, "sequence": sequence})
+        self.note(**Reached(created, sequence, subjects=self.reached.subjects)._asdict())
 
     def note_lines(self, spool: str, following: int, share: str) -> None:
         """Notes how far the lines of a spool have come.

@@ -88,9 +88,7 @@ class Consumer:
         self._is_idle = False
         """Whether nothing has come of what was asked for last."""
         self._count = 0
-        """How many messages have come."""
-        self._handed_out = 0
-        """How many it has handed out, by what the last one told."""
+        """How many messages have come: all that it has handed out."""
         self._highest = 0
         """The highest number of one that has come."""
         self._unconfirmed: set[int] = set()
@@ -167,11 +165,11 @@ class Consumer:
         client = self._stream.connection.client
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
             await add_consumer(self._stream, config)
-            self._batch, owner = await most_at_once(self._stream, self._name, BATCH)
-            self._check_own(owner)  # another was as quick, and made it after us
+            self._batch = await most_at_once(self._stream, self._name, BATCH)
             self._inbox = client.new_inbox()
             await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
         await self._try()
+        await self._check()  # another may have been as quick
         if reply := self._waiting[0][1] if self._waiting else confirmed:
             await self._try_confirming(reply)
 
@@ -256,7 +254,7 @@ class Consumer:
         info = await self._stream.connection.while_open(self._look())
         if info is None:
             self._has_gone()
-        elif is_settled and info.delivered and info.delivered.consumer_seq != self._handed_out:
+        elif is_settled and info.delivered and info.delivered.consumer_seq != self._count:
             self._has_been_shared()
         else:
             self._check_own(info.config.description)
@@ -283,13 +281,12 @@ class Consumer:
         self._heard = asyncio.get_running_loop().time()
         # Who publishes chooses headers: only by the subject for the confirmation is a message told from what the server says.
         if raw.reply.startswith("$JS.ACK."):
-            sequence, handed_out = number(raw.reply), _handed_out(raw.reply)
-            if handed_out != self._handed_out + 1:  # or a server that has come to lead it knows less than the one before
+            sequence = number(raw.reply)
+            self._count += 1
+            if _handed_out(raw.reply) != self._count:  # or a server that has come to lead it knows less than the one before
                 self._has_been_shared()
                 self._changed.set()
                 return
-            self._handed_out = handed_out
-            self._count += 1
             if sequence > self._highest:  # else it comes again
                 self._unconfirmed.add(sequence)
                 self._highest = sequence
@@ -341,17 +338,19 @@ class Consumer:
 
 def number(reply: str) -> int:
     """The number of a message, by the subject that it is confirmed on."""
-    words = reply.split(".")  # later servers put two words more in the middle, and one behind
-    return int(words[5 if len(words) == 9 else 7])
+    return _told(reply, 5)
 
 
 def _handed_out(reply: str) -> int:
     """How many messages its consumer had handed out with it, by the subject that it is confirmed on."""
-    words = reply.split(".")
-    return int(words[6 if len(words) == 9 else 8])
+    return _told(reply, 6)
 
 
 def moment(reply: str) -> int:
     """When the server got a message, in nanoseconds, by the subject that it is confirmed on."""
-    words = reply.split(".")
-    return int(words[7 if len(words) == 9 else 9])
+    return _told(reply, 7)
+
+
+def _told(reply: str, place: int) -> int:
+    words = reply.split(".")  # later servers put two words more in the middle, and one behind
+    return int(words[place if len(words) == 9 else place + 2])

@@ -156,7 +156,7 @@ class Pull:
         before = self._most
         with self.stream.sorted():
             try:
-                self._most, _ = await most_at_once(self.stream, self._name, before)
+                self._most = await most_at_once(self.stream, self._name, before)
             except NotFoundError as error:
                 if error.err_code == NO_STREAM:
                     raise

@@ -40,8 +40,8 @@ async def add_consumer(stream: Stream, config: ConsumerConfig) -> ConsumerInfo:
         return await stream.jetstream.add_consumer(stream.name, replace(config, **lesser))
 
 
-async def most_at_once(stream: Stream, consumer: str, wanted: int) -> tuple[int, str | None]:
-    """For how many messages a consumer may be asked at once: servers may limit that (`max_request_batch`). And its description.
+async def most_at_once(stream: Stream, consumer: str, wanted: int) -> int:
+    """For how many messages a consumer may be asked at once: servers may limit that (`max_request_batch`).
 
     Args:
         stream: its.
@@ -53,4 +53,4 @@ async def most_at_once(stream: Stream, consumer: str, wanted: int) -> tuple[int,
     """
     # nats-py leaves it out of what it tells.
     told = await stream.jetstream._api_request(f"$JS.API.CONSUMER.INFO.{stream.name}.{consumer}", b"", timeout=PATIENCE)
-    return min(told["config"].get("max_batch") or wanted, wanted), told["config"].get("description")
+    return min(told["config"].get("max_batch") or wanted, wanted)

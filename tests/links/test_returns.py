@@ -15,6 +15,7 @@ from futebus.links.progress import SPOOLS, Progress
 from futebus.links.sparing import FEW
 from futebus.nats import runs
 from futebus.nats.consumer import BATCH, Consumer, Disputed, Taken, moment
+from futebus.nats.limits import most_at_once
 from futebus.nats.runs import Where
 from futebus.nats.state import Message
 from futebus.nats.stream import Stream
@@ -95,7 +96,7 @@ sys.exit(main())
 
 @pytest.fixture
 def slow_link(linking: Linking, place: Path) -> Callable[..., tuple[Link, Path]]:
-    """Starts a link that stands still in the middle of something: `slow_link("links.agreement", "known", ...)`.
+    """Starts a link that stands still in the middle of something: `slow_link("links.delivery", "known", ...)`.
 
     Returns:
         It, and the file that it waits for.
@@ -196,6 +197,24 @@ def test_what_an_old_one_asks_for_by_the_name_of_a_new_one_is_not_passed_on(keep
         with pytest.raises(Disputed):
             await anext(new_messages)
 
+    ask(keeping.url, work)
+
+
+def test_a_new_one_that_is_replaced_before_it_asks_passes_nothing_on(keeping: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def and_replaced(stream: Stream, name: str, wanted: int) -> int:
+        found = await most_at_once(stream, name, wanted)
+        config = (await stream.jetstream.consumer_info(stream.name, name)).config
+        await stream.jetstream.delete_consumer(stream.name, name)
+        await stream.jetstream.add_consumer(stream.name, replace(config, description="another"))
+        return found
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        await stream.jetstream.publish("lines", b"one")
+        with pytest.raises(Taken):
+            await Consumer(stream, "one", "own", None).begin(1)
+
+    monkeypatch.setattr("futebus.nats.consumer.most_at_once", and_replaced)
     ask(keeping.url, work)
 
 
