@@ -93,7 +93,8 @@ def wait_readable(descriptor: int) -> None:
         reads, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         for end in (reads, writes):
             stack.callback(os.close, end)
-        stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(writes, warn_on_full_buffer=False))
+        before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+        stack.callback(signal.set_wakeup_fd, before, warn_on_full_buffer=False)
         poll = select.poll()
         poll.register(reads, select.POLLIN)
         poll.register(descriptor, select.POLLIN)

@@ -8,6 +8,7 @@ when a stream has lost what it had and was given it a second time, and what is m
 import asyncio
 import contextlib
 import math
+import random
 import select
 import threading
 import time
@@ -22,7 +23,7 @@ from ..core.text import are, counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
-from ..nats.consumer import Consumer, Disputed, Taken, Unconfirmed, moment
+from ..nats.consumer import Consumer, Disputed, Owner, Taken, Unconfirmed, moment
 from ..nats.errors import Away, NatsError
 from ..nats.state import State
 from ..nats.stream import Stream
@@ -55,7 +56,7 @@ LOOK_SECONDS = 2.0
 """How often it is looked whether the bus is there and the channel has its name, and how far it has come goes to the disk."""
 
 END_SECONDS = 1.0
-"""How long the end waits for a write that has begun."""
+"""How long the end waits for a write that has begun, and for the server to get what is confirmed."""
 
 
 class Delivery:
@@ -90,6 +91,7 @@ class Delivery:
     ) -> None:
         self._path, self._address, self._servers, self._wanted = channel, address, servers, wanted
         self._consumer, self._progress, self._voice = consumer, progress, voice
+        self._owner = Owner(progress.owner)
         self._waits, self._takes_over = waits, takes_over
         self._target = Target(channel, voice, mode=mode, waits=waits)
         self._sparing = Sparing(voice.warn)
@@ -105,6 +107,8 @@ class Delivery:
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         """Held while something is written and noted; for good when it has ended."""
+        self._has_stopped = False
+        """Whether that is so."""
         self._done: deque[str] = deque()
         self._is_done = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -130,7 +134,8 @@ class Delivery:
 
     def farewell(self) -> None:
         """Lets no further write begin, and waits for one that has. Of a delivery that could not begin, nothing is kept."""
-        self._writing.acquire(timeout=END_SECONDS)
+        if not self._has_stopped:
+            self._writing.acquire(timeout=END_SECONDS)
         if not self._has_begun:
             self._progress.discard()
         with contextlib.suppress(OSError):
@@ -153,7 +158,6 @@ class Delivery:
         said = ""
         while True:
             connection, first, begun, least = None, math.inf, math.inf, 0.0
-            await self._settle()
             try:
                 connection = await self._servers.connect()
                 stream, state, consumer = await connection.while_open(self._reach(connection))
@@ -191,7 +195,8 @@ class Delivery:
         """Makes the consumer behind what has been written. Returns what it has found, and it."""
         stream = Stream(connection, self._address.stream)
         while True:
-            consumer = Consumer(stream, self._consumer, self._progress.owner, self._address.subject)
+            consumer = Consumer(stream, self._consumer, self._owner, self._address.subject)
+            await self._settle(consumer)
             first, state = await self._first(stream, consumer)
             has_begun, self._has_begun = self._has_begun, True
             try:
@@ -200,13 +205,23 @@ class Delivery:
                 self._has_begun = has_begun
                 if not self._takes_over:
                     raise
-            else:  # or else another has made one meanwhile, and may have come further
+                # Another has made one meanwhile, and may have come further. If it takes over too, one of the two must come first.
+                await asyncio.sleep(random.uniform(0, RETRY_SECONDS[0]))
+            else:
                 self._takes_over = False
                 return stream, state, consumer
 
-    async def _settle(self) -> None:
-        """Waits for what is being written, so that it is known what that is. Who does not take it would not take more either."""
-        while self._is_busy:  # noqa: ASYNC110 - a thread ends it
+    async def _settle(self, consumer: Consumer) -> None:
+        """Waits for what is being written, so that it is known what that is. Who does not take it would not take more either.
+
+        Raises:
+            Taken: another delivery goes on with it meanwhile.
+        """
+        look_at = 0.0
+        while self._is_busy:
+            if not self._takes_over and time.monotonic() >= look_at:
+                await consumer.check_free()
+                look_at = time.monotonic() + GONE_SECONDS
             await asyncio.sleep(PAUSE_SECONDS)
         self._done.clear()
 
@@ -222,17 +237,24 @@ class Delivery:
         if state.retention != "limits":
             raise Unfit(f"{stream.shown} forgets what somebody has read (its retention is {state.retention}): it must not")
         if self._takes_over:
-            reached = self._progress.reached
-            taken = await consumer.confirmed()
-            if taken > (reached.sequence if reached.created == state.created else 0):
-                # Before it is removed: afterwards nobody else knows it.
-                self._has_begun = True
-                self._progress.go_on(state.created, taken)
-                self._progress.flush()
-            await consumer.remove()
-            state = await self._wanted.have(stream)  # and it has what was written meanwhile
+            # It goes to the disk before the consumer is removed: afterwards nobody else knows it.
+            await self._go_on(stream, state.created, consumer)
+            self._progress.flush()
+            await self._go_on(stream, state.created, consumer)  # and what was written meanwhile
+            state = await self._wanted.have(stream)
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
+        if self._takes_over:
+            await consumer.remove()  # and makes its own at once: the other one does so, too, if it finds none
         return self._taken + 1, state
+
+    async def _go_on(self, stream: Stream, created: str, consumer: Consumer) -> None:
+        """Notes how far the other delivery has come, if that is further."""
+        reached = self._progress.reached
+        taken = await consumer.confirmed()
+        if taken > (reached.sequence if reached.created == created else 0):
+            there = await stream.stored(taken)
+            self._has_begun = True
+            self._progress.go_on(created, taken, there[1] if there and there[0] == taken else 0)
 
     async def _take_all(self, stream: Stream, state: State, consumer: Consumer) -> None:
         works = [self._confirm(consumer)]
@@ -244,14 +266,33 @@ class Delivery:
                 self._reply = reply
                 if message.sequence <= self._taken:
                     continue  # it was long under way, and has come a second time
-                while self._size > WAITING_BYTES:  # noqa: ASYNC110 - a thread makes place
+                while self._size > WAITING_BYTES and not stream.connection.is_closed.is_set():  # noqa: ASYNC110 - a thread makes place
                     await asyncio.sleep(PAUSE_SECONDS)
+                if stream.connection.is_closed.is_set():
+                    continue  # it comes again
                 missing = 0 if self._address.subject else max(message.sequence - max(self._taken, self._told) - 1, 0)
                 self._taken = message.sequence
                 self._put(lines_of(state.created, message, reply)._replace(removed=missing))
+        except asyncio.CancelledError:
+            tasks[0].cancel()  # it confirms, too
+            await self._stop(stream, consumer)
+            raise
         finally:
             for task in tasks:
                 task.cancel()
+
+    async def _stop(self, stream: Stream, consumer: Consumer) -> None:
+        """Lets no further write begin, and confirms what has been written: who goes on elsewhere need not write it again."""
+        self._drop()
+        with contextlib.suppress(NatsError, TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                while not self._writing.acquire(blocking=False):  # noqa: ASYNC110 - a thread lets go of it
+                    await asyncio.sleep(PAUSE_SECONDS)
+                self._has_stopped = True
+                while self._done:
+                    await consumer.confirm(self._done.popleft())
+                await stream.connection.settle()
+                await stream.connection.confirm()
 
     def _put(self, found: Lines) -> None:
         with self._changed:
@@ -266,7 +307,8 @@ class Delivery:
                 await self._is_done.wait()
                 self._is_done.clear()
                 while self._done:
-                    await consumer.confirm(self._done.popleft())
+                    await consumer.confirm(self._done[0])
+                    self._done.popleft()  # not before: it may be stopped meanwhile
 
     # ------------------------------------------------------------------------------------------ to the channel
 
@@ -290,7 +332,9 @@ class Delivery:
             start = self._begin(found)
             while start < len(found.data):
                 start = self._write(found, start)
-            self._end(found)
+            if self._is_busy:  # there was nothing to write
+                with self._writing:
+                    self._end(found)
 
     def _next(self) -> Lines:
         """The next lines, as soon as there are some. Looks after the channel meanwhile, however quickly they come."""
@@ -350,23 +394,22 @@ class Delivery:
         )
 
     def _end(self, found: Lines) -> None:
-        """Notes that these lines are written, and has them confirmed."""
-        with self._writing:
-            if found.where:
-                following = max(found.where.next, self._progress.lines.get(found.source, 0))
-                self._progress.note_lines(found.source, following, found.share)
-            self._progress.mark(found.created, found.sequence, moment(found.reply))
-            self._progress.note(
-                created=found.created,
-                sequence=found.sequence,
-                current=0,
-                position=0,
-                intent=0,
-                spool="",
-                line=0,
-                time=moment(found.reply),
-                moment=0,
-            )
+        """Notes that these lines are written, and has them confirmed. To be called with `_writing`."""
+        if found.where:
+            following = max(found.where.next, self._progress.lines.get(found.source, 0))
+            self._progress.note_lines(found.source, following, found.share)
+        self._progress.mark(found.created, found.sequence, moment(found.reply))
+        self._progress.note(
+            created=found.created,
+            sequence=found.sequence,
+            current=0,
+            position=0,
+            intent=0,
+            spool="",
+            line=0,
+            time=moment(found.reply),
+            moment=0,
+        )
         self._done.append(found.reply)
         self._is_busy = False
         if self._loop:
@@ -392,6 +435,8 @@ class Delivery:
                     is_stuck = accepted == sent
                     sent, whole = accepted, data.rfind(b"\n", 0, accepted) + 1
                     self._note(found, whole, 0)
+                    if sent >= len(data):
+                        self._end(found)
                 if is_stuck:
                     poller.poll()
         except TooLong as error:

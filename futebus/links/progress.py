@@ -157,17 +157,18 @@ class Progress:
         self.reached = self.reached._replace(**changes)  # type: ignore[arg-type]
         self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
 
-    def go_on(self, created: str, sequence: int) -> None:
+    def go_on(self, created: str, sequence: int, time: int) -> None:
         """Notes that another has come further: all that is known of lines is of no use any more.
 
         Args:
             created: when the stream was made.
             sequence: the last message that the other has written.
+            time: when the server got it, in nanoseconds; 0 if that is not known.
         """
         self.lines.clear()
         self._shares.clear()
         self._lines_slots.keep(b"{}")
-        self.note(**Reached(created, sequence, subjects=self.reached.subjects)._asdict())
+        self.note(**Reached(created, sequence, time=time, subjects=self.reached.subjects)._asdict())
 
     def note_lines(self, spool: str, following: int, share: str) -> None:
         """Notes how far the lines of a spool have come.

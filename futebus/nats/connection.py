@@ -72,12 +72,13 @@ class Connection:
     async def failed(self, error: Exception) -> None:
         """Is told by nats-py what goes wrong."""
         words = str(error).removeprefix("nats: ")
+        if not isinstance(error, nats.errors.Error | OSError):
+            logs.tell_error(log, lambda: "internal error", error)
+        if not self.is_closed.is_set():
+            self.why = _words(error)
         if "permissions violation" in words.lower():
             self.denied = _OWN.sub(lambda own: f"{own[1].upper()}.>", words)
             self.give_up()
-        if not isinstance(error, nats.errors.Error | OSError):
-            logs.tell_error(log, lambda: "internal error", error)
-        self.why = _words(error)
 
     async def ended(self) -> None:
         """Is told by nats-py that it is over."""
@@ -85,8 +86,15 @@ class Connection:
             self.why = _words(self.client.last_error)
         self.give_up()
 
-    def give_up(self) -> None:
-        """It is of no use any more."""
+    def give_up(self, why: str = "", kind: type[Away] = Away) -> None:
+        """It is of no use any more. The first reason counts: others follow from it.
+
+        Args:
+            why: the reason, if it has not been told.
+            kind: of which kind `lost` is.
+        """
+        if why and not self.is_closed.is_set():
+            self.why, self.kind = why, kind
         self.is_closed.set()
         if not self._over.done():
             self._over.set_result(None)

@@ -6,13 +6,16 @@ people and other programs see of it, and where to go on for who has lost what he
 
 The second rule: it is nobody else's. Servers before 2.10 make one of two that are made under one name at the same time, and hand
 each message to one of them. So all that it has handed out must come here: it counts what it hands out, and tells the number.
+Whose it is stands in its description: who reads it, and in which process.
 """
 
 import asyncio
 import contextlib
 import json
+import uuid
 from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
@@ -60,17 +63,29 @@ class Unconfirmed(Denied):
     """The server gives messages, and does not let us confirm them."""
 
 
+@dataclass
+class Owner:
+    """Who reads a consumer, for as long as the process runs."""
+
+    name: str
+    """In one word. The next process has the same, and so has who was given a copy of what this one knows."""
+    process: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    """In one word, and nobody else's."""
+    past: set[str] = field(default_factory=set)
+    """Other processes of that name whose consumers were removed here. Who makes one again is not of the past."""
+
+
 class Consumer:
     """A consumer.
 
     Args:
         stream: of which.
         name: its.
-        owner: who reads it, in one word: nobody else's is touched.
+        owner: who reads it: nobody else's is touched.
         subject: of which messages, perhaps with wildcards; None: all.
     """
 
-    def __init__(self, stream: Stream, name: str, owner: str, subject: str | None) -> None:
+    def __init__(self, stream: Stream, name: str, owner: Owner, subject: str | None) -> None:
         self._stream, self._name, self._owner, self._subject = stream, name, owner, subject
         self._waiting: deque[tuple[Message, str]] = deque()
         self._changed = asyncio.Event()
@@ -87,6 +102,8 @@ class Consumer:
         """Whether it is known that the server lets us confirm messages."""
         self._is_idle = False
         """Whether nothing has come of what was asked for last."""
+        self._is_unheard = False
+        """Whether nobody has answered, as of a consumer that is not there, or cannot be reached."""
         self._count = 0
         """How many messages have come: all that it has handed out."""
         self._highest = 0
@@ -95,13 +112,13 @@ class Consumer:
         """Those that are not done with."""
 
     async def confirmed(self) -> int:
-        """Up to which message another's consumer of that name has been confirmed; 0 if there is none.
+        """Up to which message the consumer of that name has been confirmed, whoever it belongs to; 0 if there is none.
 
         Raises:
             Taken: it is of other subjects, of which nobody can tell here how far they have come.
         """
         info = await self._look()
-        if info is None or info.config.description == self._owner:
+        if info is None:
             return 0
         subjects, wanted = info.config.filter_subject or ">", self._subject or ">"
         if subjects != wanted:
@@ -124,6 +141,16 @@ class Consumer:
             except NotFoundError:
                 return None
         return info
+
+    async def check_free(self) -> None:
+        """Sees that nobody else has one of that name.
+
+        Raises:
+            Taken: somebody has.
+            NatsError: as for `Stream`.
+        """
+        if info := await self._look():
+            self._check_own(info)
 
     async def is_done(self) -> bool:
         """Whether it has brought all that the stream has for it, and that has been confirmed.
@@ -151,20 +178,21 @@ class Consumer:
             NatsError: as for `Stream`.
         """
         if info := await self._look():
-            self._check_own(info.config.description)
+            self._check_own(info)
+            self._owner.past.add(_owner_of(info)[1])
             await self.remove()
         config = ConsumerConfig(
             durable_name=self._name,
-            description=self._owner,
+            description=f"{self._owner.name} {self._owner.process}",
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE if first > 1 else DeliverPolicy.ALL,
             opt_start_seq=first if first > 1 else None,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_SECONDS,
             filter_subject=self._subject,
         )
+        await self._add(config)
         client = self._stream.connection.client
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
-            await add_consumer(self._stream, config)
             self._batch = await most_at_once(self._stream, self._name, BATCH)
             self._inbox = client.new_inbox()
             await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
@@ -173,11 +201,30 @@ class Consumer:
         if reply := self._waiting[0][1] if self._waiting else confirmed:
             await self._try_confirming(reply)
 
-    def _check_own(self, owner: str | None) -> None:
-        if (owner or "somebody") != self._owner:
+    async def _add(self, config: ConsumerConfig) -> None:
+        """Makes it. Another may have been as quick: with another begin, it is refused, and with the same, it is that one."""
+        try:
+            with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
+                made = await add_consumer(self._stream, config)
+        except NatsError:
+            with contextlib.suppress(Away, Denied):
+                await self.check_free()
+            raise
+        if made.delivered and made.delivered.consumer_seq:
+            self._has_been_shared()
+            raise self._stream.connection.lost()
+
+    def _check_own(self, info: ConsumerInfo) -> None:
+        name, process = _owner_of(info)
+        if name != self._owner.name:
             raise Taken(
                 f"{self._stream.shown} has a consumer {self._name} of another delivery: --consumer names another one,"
                 " and --take-over goes on where that has come to"
+            )
+        if process != self._owner.process and process in self._owner.past:
+            raise Taken(
+                f"{self._stream.shown} has a consumer {self._name} of a delivery that runs with a copy of this one's state:"
+                " one of the two needs a --state and a --consumer of its own"
             )
 
     async def _try(self) -> None:
@@ -216,16 +263,17 @@ class Consumer:
         self._heard = loop.time()
         try:
             while True:
-                while self._waiting:
+                if self._stream.connection.is_closed.is_set():  # what waits comes again
+                    raise self._stream.connection.lost()
+                if self._waiting:
                     if not self._may_confirm:
                         await self._try_confirming(self._waiting[0][1])
                     yield self._waiting.popleft()
                     self._heard = loop.time()  # who takes them has taken his time
-                if closed.done():
-                    raise self._stream.connection.lost()
+                    continue
                 if not self._is_asked:
-                    if self._is_idle:
-                        await self._check(is_settled=True)
+                    if self._is_idle or self._is_unheard:
+                        await self._check(is_settled=self._is_idle)
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self._check()
@@ -257,8 +305,13 @@ class Consumer:
         elif is_settled and info.delivered and info.delivered.consumer_seq != self._count:
             self._has_been_shared()
         else:
-            self._check_own(info.config.description)
-            return
+            self._check_own(info)
+            if _owner_of(info)[1] != self._owner.process:
+                self._has_gone()
+            elif self._is_unheard:
+                self._fail(f"nobody there answers who asks for messages of its consumer {self._name}")
+            else:
+                return
         raise self._stream.connection.lost()
 
     async def _ask(self) -> None:
@@ -306,7 +359,9 @@ class Consumer:
                 self._is_long = True
             elif TOO_LONG in words:
                 self._fail(f"it does not hand out the next message of {self._stream.name}, however long that may be: {words}")
-            elif words == REMOVED or status == NOBODY:
+            elif status == NOBODY:
+                self._is_unheard = True
+            elif words == REMOVED:
                 self._has_gone()
             elif status not in ("404", "408"):
                 self._fail(f"its consumer {self._name}: {words or status}")
@@ -319,8 +374,7 @@ class Consumer:
         self._fail(f"messages of its consumer {self._name} have gone elsewhere", Disputed)
 
     def _fail(self, why: str, kind: type[Away] = Away) -> None:
-        self._stream.connection.why, self._stream.connection.kind = why, kind
-        self._stream.connection.give_up()
+        self._stream.connection.give_up(why, kind)
 
     async def confirm(self, reply: str) -> None:
         """Says that a message is done with.
@@ -334,6 +388,12 @@ class Consumer:
         with self._stream.sorted():
             await self._stream.connection.client.publish(reply, b"+ACK")
         self._unconfirmed.discard(number(reply))
+
+
+def _owner_of(info: ConsumerInfo) -> tuple[str, str]:
+    """Who reads a consumer, and in which process. "" is a name, too: nobody's who makes them here."""
+    name, _, process = (info.config.description or "").partition(" ")
+    return name, process
 
 
 def number(reply: str) -> int:

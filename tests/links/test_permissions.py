@@ -100,3 +100,29 @@ def test_what_is_taken_away_is_waited_for_and_said_once(
     link.wait_for("is there again")
     wait_for(master, data)
     link.end()
+
+
+ACCOUNTS = """
+accounts {{
+  owner {{ jetstream: enabled, users: [{{user: rw, password: pw}}], exports: [{}] }}
+  guest {{ users: [{{user: n, password: pw}}], imports: [{}] }}
+}}
+"""
+
+GIVEN = ("INFO", "STREAM.>", "CONSUMER.CREATE.>", "CONSUMER.DURABLE.CREATE.>", "CONSUMER.INFO.>", "CONSUMER.DELETE.>")
+
+
+def test_who_is_not_heard_when_he_asks_for_messages_ends_at_its_start(
+    bus: Mount, linking: Linking, serving: Serving, place: Path
+) -> None:
+    """What an account is given of another's JetStream lacks the subject for that: its consumer is there, and its own."""
+    subjects = [f"$JS.API.{name}" for name in GIVEN]
+    exports, imports = (
+        ", ".join(f"{{service: {how.format(subject)}}}" for subject in subjects)
+        for how in ('"{}"', '{{account: owner, subject: "{}"}}')
+    )
+    server = serving(ACCOUNTS.format(exports, imports), jetstream=True)
+    fill(server.as_user("rw:pw"), 10)
+    words = begun(bus, linking, server, place, is_ready=False).fails()
+    assert "nobody there answers who asks for messages of its consumer" in words
+    assert words.count("\n") == 1, words

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nats.js.api import ConsumerInfo
+from nats.js.api import ConsumerConfig, ConsumerInfo
 
 from futebus.links.agreement import known, look_around
 from futebus.links.progress import SPOOLS, Progress
 from futebus.links.sparing import FEW
 from futebus.nats import runs
-from futebus.nats.consumer import BATCH, Consumer, Disputed, Taken, moment
-from futebus.nats.limits import most_at_once
+from futebus.nats.consumer import BATCH, Consumer, Disputed, Owner, Taken, moment
+from futebus.nats.limits import add_consumer, most_at_once
 from futebus.nats.runs import Where
 from futebus.nats.state import Message
 from futebus.nats.stream import Stream
@@ -123,7 +123,7 @@ def test_one_that_makes_its_consumer_anew_while_it_is_taken_over_ends(
     wait_for(master, data)
     # It has removed the consumer, and not made its own.
     other, goes_on = slow_link(
-        "links.delivery", "known", "--deliver", url, "--state", place / "other", "--take-over", bus / "U_x"
+        "nats.consumer", "add_consumer", "--deliver", url, "--state", place / "other", "--take-over", bus / "U_x"
     )
     link.wait_for(" is there again")
     data += fill(keeping.url, 10, each=5, begin=10)
@@ -184,7 +184,7 @@ def test_what_an_old_one_asks_for_by_the_name_of_a_new_one_is_not_passed_on(keep
         await stream.make(["lines"])
         for number in range(3 * BATCH):
             await stream.jetstream.publish("lines", b"%d" % number)
-        old, new = (Consumer(stream, "one", owner, None) for owner in ("old", "new"))
+        old, new = (Consumer(stream, "one", Owner(owner), None) for owner in ("old", "new"))
         await old.begin(1)
         old_messages = old.messages()
         await take(old_messages)
@@ -212,26 +212,51 @@ def test_a_new_one_that_is_replaced_before_it_asks_passes_nothing_on(keeping: Se
         await stream.make(["lines"])
         await stream.jetstream.publish("lines", b"one")
         with pytest.raises(Taken):
-            await Consumer(stream, "one", "own", None).begin(1)
+            await Consumer(stream, "one", Owner("own"), None).begin(1)
 
     monkeypatch.setattr("futebus.nats.consumer.most_at_once", and_replaced)
     ask(keeping.url, work)
 
 
-def test_what_waits_for_the_channel_is_not_written_when_it_is_taken_over(
-    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+@pytest.mark.parametrize("begin", [1, 3])
+def test_one_that_makes_its_consumer_when_another_has_looked_for_it_keeps_it(
+    keeping: Server, monkeypatch: pytest.MonkeyPatch, begin: int
 ) -> None:
+    """Servers refuse to make the second one, or make one of the two."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        for number in range(5):
+            await stream.jetstream.publish("lines", b"%d" % number)
+        old, new = (Consumer(stream, "one", Owner(owner), None) for owner in ("old", "new"))
+
+        async def behind_the_old_one(stream: Stream, config: ConsumerConfig) -> ConsumerInfo:
+            monkeypatch.setattr("futebus.nats.consumer.add_consumer", add_consumer)
+            await old.begin(begin)
+            return await add_consumer(stream, config)
+
+        monkeypatch.setattr("futebus.nats.consumer.add_consumer", behind_the_old_one)
+        with pytest.raises(Disputed if begin == 1 else Taken):
+            await new.begin(1)
+
+    ask(keeping.url, work)
+
+
+@pytest.mark.parametrize("lines", [20_000, 130_000])
+def test_what_waits_for_the_channel_is_not_written_when_it_is_taken_over(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, lines: int
+) -> None:
+    """Also if that is all that it takes ahead; and it ends, though its channel takes nothing."""
     bus, there = mounting("max_queue=1000"), mounting()
     master, new_master = collect(bus / ".U_x", at_once=False), collect(there / ".U_x")
-    data = fill(keeping.url, 20_000)
+    data = fill(keeping.url, lines)
     words = ("--deliver", f"{keeping.url}/LINES", "--consumer", "one", "--state")
     link = linking(*words, place / "state", "--wait", bus / "U_x")
     until(lambda: info_of(keeping.url).num_pending == 0, "it has taken all")
     until(lambda: bus.channel("U_x")["messages_in"] >= 1000, "its queue is full")
     other = linking(*words, place / "other", "--take-over", there / "U_x")
-    link.wait_for(" has gone; waiting")
-    master.start()
     assert " of another delivery: --consumer names another one" in link.fails()
+    master.start()
     until(lambda: new_master.data.endswith(data[-200:]), "the last one comes")
     # What was being written, and what the queue had before: a message of 500 lines, and 1,000 lines.
     before = master.settled()
@@ -239,6 +264,54 @@ def test_what_waits_for_the_channel_is_not_written_when_it_is_taken_over(
     assert data.startswith(before)
     assert data.endswith(new_master.data)
     other.end()
+
+
+def test_one_of_two_with_the_same_state_ends(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """It was copied with its host, which each other's lock does not reach."""
+    buses = (mounting(), mounting())
+    masters = [collect(bus / ".U_x") for bus in buses]
+    data = fill(keeping.url, 10)
+    words = ("--deliver", f"{keeping.url}/LINES", "--consumer", "one", "--wait", "--state")
+    for bus, state in zip(buses, ("one", "two"), strict=True):
+        linking(*words, place / state, "--take-over", bus / "U_x").end()
+    [one], [two] = ((place / state).iterdir() for state in ("one", "two"))
+    shutil.rmtree(one)
+    shutil.copytree(two, one)
+    links = [
+        linking(*words, place / state, bus / "U_x", is_ready=False) for state, bus in zip(("one", "two"), buses, strict=True)
+    ]
+    until(lambda: any(link.process.poll() is not None for link in links), "one of them ends")
+    links.sort(key=lambda link: link.process.poll() is None)
+    assert " of a delivery that runs with a copy of this one's state: one of the two needs" in links[0].fails()
+    data += fill(keeping.url, 10, begin=10)
+    until(lambda: any(master.data.endswith(data[-20:]) for master in masters), "the other goes on")
+    links[1].end()
+
+
+def test_what_has_been_written_is_confirmed_when_it_ends(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Whatever is under way: so nothing comes twice to who takes over from one that has ended."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 5000, each=10)
+    for state in ("state", "other", "state", "other"):
+        size = master.size
+        link = linking("--deliver", url, "--consumer", "one", "--state", place / state, "--take-over", bus / "U_x")
+        until(lambda size=size: master.size > size, "it writes")  # type: ignore[misc]
+        link.end()
+        progress = Progress(next((place / state).iterdir()))
+        assert confirmed_of(keeping.url) == progress.reached.sequence
+        progress.close()
+    link = linking("--deliver", url, "--consumer", "one", "--state", place / "new", "--take-over", bus / "U_x")
+    until(lambda: master.data.endswith(data[-150:]), "the last one comes")
+    link.end()
+    again = master.data.count(b"\n") - 5000
+    # A message that it ended in the middle of comes from its beginning.
+    assert 0 <= again < 4 * 10
+    assert list(dict.fromkeys(master.data.splitlines())) == data.splitlines()
 
 
 @pytest.mark.parametrize("has_more", [False, True])
@@ -437,6 +510,28 @@ def test_the_clock_of_a_stream_that_has_lost_its_end_has_stepped(
     link.end()
 
 
+def test_a_stream_that_loses_its_end_just_when_its_delivery_was_taken_over(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Others have the numbers then of what was delivered: the last of it is known by its time, too."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, b"one\n")
+    with keeping.losing():
+        say(keeping.url, b"two\n")
+        link = deliver(linking, bus / "U_x", url, place)
+        wait_for(master, b"one\ntwo\n")
+        until(lambda: confirmed_of(keeping.url) == 2, "it has confirmed them")
+        link.end()
+        linking("--deliver", url, "--state", place / "other", "--take-over", bus / "U_x").end()
+    for name in (b"three\n", b"four\n"):
+        say(keeping.url, name)
+    link = linking("--deliver", url, "--state", place / "other", bus / "U_x")
+    link.wait_for("has others than were delivered from message 1 on")
+    wait_for(master, b"one\ntwo\none\nthree\nfour\n")
+    link.end()
+
+
 async def quiet(stream: Stream) -> None:
     """Makes a stream that keeps 100 messages, with one of `lines.mine`."""
     await stream.make(["lines.>"], max_msgs=100)
@@ -480,7 +575,7 @@ def test_how_far_a_stream_has_come_with_others_is_known(keeping: Server, place: 
     async def work(stream: Stream) -> None:
         await quiet(stream)
         state = await stream.state()
-        consumer = Consumer(stream, "reader", "me", "lines.mine")
+        consumer = Consumer(stream, "reader", Owner("me"), "lines.mine")
         await consumer.begin((await known(stream, state, progress, "lines.mine", said.append)).taken + 1)
         looking = asyncio.ensure_future(look_around(stream, state, consumer, progress))
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from futebus.nats.connection import PATIENCE, Connection
-from futebus.nats.consumer import Consumer
+from futebus.nats.consumer import Consumer, Owner
 from futebus.nats.errors import Away
 from futebus.nats.fetching import Pull
 from futebus.nats.state import Message
@@ -18,7 +18,7 @@ from ..helpers.published import ask, say_raw
 
 async def take(stream: Stream, count: int) -> list[Message]:
     """The first messages of a stream."""
-    consumer = Consumer(stream, "reader", "me", None)
+    consumer = Consumer(stream, "reader", Owner("me"), None)
     await consumer.begin(1)
     found = []
     async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
@@ -54,7 +54,7 @@ def test_a_message_longer_than_its_server_takes_now_comes(serving: Serving) -> N
 def test_a_message_that_is_not_handed_out_at_all_is_said(keeping: Server) -> None:
     async def work(stream: Stream) -> None:
         await stream.make(["lines"])
-        consumer = Consumer(stream, "reader", "me", None)
+        consumer = Consumer(stream, "reader", Owner("me"), None)
         await consumer.begin(1)
         words = b"NATS/1.0 409 Message Size Exceeds MaxBytes\r\n\r\n"
 
@@ -94,7 +94,7 @@ def test_what_is_done_with_may_come_again(keeping: Server) -> None:
     async def work(stream: Stream) -> None:
         await stream.make(["lines"])
         await stream.jetstream.publish("lines", b"one\n")
-        consumer = Consumer(stream, "reader", "me", None)
+        consumer = Consumer(stream, "reader", Owner("me"), None)
         await consumer.begin(1)
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
             _, reply = await anext(messages)
@@ -111,7 +111,7 @@ def test_that_all_has_come_ends_nothing(keeping: Server) -> None:
 
     async def work(stream: Stream) -> None:
         await stream.make(["lines"])
-        consumer, pull = Consumer(stream, "reader", "me", None), Pull(stream, 1, None, headers_only=False)
+        consumer, pull = Consumer(stream, "reader", Owner("me"), None), Pull(stream, 1, None, headers_only=False)
         await consumer.begin(1)
         await pull.begin()
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]

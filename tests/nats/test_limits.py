@@ -8,7 +8,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, StreamConsumerLimits
 from nats.js.client import JetStreamContext
 from nats.js.errors import BadRequestError
 
-from futebus.nats.consumer import Consumer
+from futebus.nats.consumer import Consumer, Owner
 from futebus.nats.fetching import Pull
 from futebus.nats.stream import Refused, Stream
 
@@ -52,7 +52,7 @@ def test_what_a_stream_allows_is_taken(keeping: Server, monkeypatch: pytest.Monk
         await pull.begin()
         assert [message.data for message in await pull.some(2)] == [b"one\n"]
         assert pull._idle == 10
-        consumer = Consumer(stream, "reader", "me", None)
+        consumer = Consumer(stream, "reader", Owner("me"), None)
         await consumer.begin(1)
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
             async for message, _ in messages:
