@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command.
 
     Returns:
-        0 when it was ended by a signal, 1 if it could not go on, 2 for wrong arguments.
+        0 when it was ended by a signal, 1 if it could not go on, 2 for wrong arguments, 3 if another has a copy of its state.
     """
     command = parser()
     given = vars(command.parse_args(arguments))

@@ -177,4 +177,4 @@ class Inbox(Generic[T]):
 
     def close(self) -> None:
         """Is not woken any more. The pipe stays: a thread that is left behind may still tell something."""
-        signal.set_wakeup_fd(self._before)
+        signal.set_wakeup_fd(self._before, warn_on_full_buffer=False)

@@ -13,7 +13,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ..client import ClientError
@@ -108,7 +108,7 @@ class Delivery:
         self._writing = threading.Lock()
         """Held while something is written and noted; for good when it has ended."""
         self._has_stopped = False
-        """Whether that is so."""
+        """Whether that has been tried."""
         self._done: deque[str] = deque()
         self._is_done = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -200,7 +200,7 @@ class Delivery:
             first, state = await self._first(stream, consumer)
             has_begun, self._has_begun = self._has_begun, True
             try:
-                await consumer.begin(first, self._reply)
+                await consumer.begin(first, self._reply, takes_over=self._takes_over)
             except Taken:
                 self._has_begun = has_begun
                 if not self._takes_over:
@@ -217,13 +217,17 @@ class Delivery:
         Raises:
             Taken: another delivery goes on with it meanwhile.
         """
-        look_at = 0.0
-        while self._is_busy:
-            if not self._takes_over and time.monotonic() >= look_at:
-                await consumer.check_free()
+        await self._wait(lambda: not self._is_busy, None if self._takes_over else consumer.check_free)
+        self._done.clear()
+
+    async def _wait(self, is_over: Callable[[], bool], look: Callable[[], Awaitable[None]] | None) -> None:
+        """Waits for the thread that writes, however long that takes, and now and then looks whether it is of use."""
+        look_at = time.monotonic() + GONE_SECONDS
+        while not is_over():
+            if look and time.monotonic() >= look_at:
+                await look()
                 look_at = time.monotonic() + GONE_SECONDS
             await asyncio.sleep(PAUSE_SECONDS)
-        self._done.clear()
 
     def _drop(self) -> None:
         """Forgets what waits, for it comes again: the stream's consumer begins behind what has been written."""
@@ -243,8 +247,6 @@ class Delivery:
             await self._go_on(stream, state.created, consumer)  # and what was written meanwhile
             state = await self._wanted.have(stream)
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
-        if self._takes_over:
-            await consumer.remove()  # and makes its own at once: the other one does so, too, if it finds none
         return self._taken + 1, state
 
     async def _go_on(self, stream: Stream, created: str, consumer: Consumer) -> None:
@@ -266,8 +268,9 @@ class Delivery:
                 self._reply = reply
                 if message.sequence <= self._taken:
                     continue  # it was long under way, and has come a second time
-                while self._size > WAITING_BYTES and not stream.connection.is_closed.is_set():  # noqa: ASYNC110 - a thread makes place
-                    await asyncio.sleep(PAUSE_SECONDS)
+                if self._size > WAITING_BYTES:
+                    # Meanwhile nothing may be asked for, and then nobody tells whether the consumer has gone.
+                    await self._wait(lambda: self._size <= WAITING_BYTES or stream.connection.is_closed.is_set(), consumer.check)
                 if stream.connection.is_closed.is_set():
                     continue  # it comes again
                 missing = 0 if self._address.subject else max(message.sequence - max(self._taken, self._told) - 1, 0)
@@ -284,11 +287,11 @@ class Delivery:
     async def _stop(self, stream: Stream, consumer: Consumer) -> None:
         """Lets no further write begin, and confirms what has been written: who goes on elsewhere need not write it again."""
         self._drop()
+        self._has_stopped = True
         with contextlib.suppress(NatsError, TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 while not self._writing.acquire(blocking=False):  # noqa: ASYNC110 - a thread lets go of it
                     await asyncio.sleep(PAUSE_SECONDS)
-                self._has_stopped = True
                 while self._done:
                     await consumer.confirm(self._done.popleft())
                 await stream.connection.settle()

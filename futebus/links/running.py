@@ -18,9 +18,10 @@ from ..core.text import reason
 from ..host import logs
 from ..host.signals import Endings, Inbox
 from ..host.voice import GRACE, SWITCH_SECONDS, Voice
+from ..nats.consumer import Copied
 from ..nats.errors import NatsError
 
-OK, FAILED = 0, 1
+OK, FAILED, COPIED = 0, 1, 3
 
 
 class Living(Protocol):
@@ -49,7 +50,7 @@ def live(link: Living, voice: Voice, endings: Endings) -> int:
         endings: the signals that end it, caught already.
 
     Returns:
-        0 if it has ended as it was told, 1 if it could not go on.
+        0 if it has ended as it was told, 1 if it could not go on, 3 if it cannot as long as another one has a copy of its state.
     """
     for name in ("nats", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what they say of errors, they tell us too
@@ -98,7 +99,7 @@ def live(link: Living, voice: Voice, endings: Endings) -> int:
             raise error
         link.farewell()
         logs.complain(reason(error) if isinstance(error, OSError) else str(error), voice.command)
-        return FAILED
+        return COPIED if isinstance(error, Copied) else FAILED
     finally:
         endings.forget()
         events.close()

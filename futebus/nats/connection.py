@@ -74,8 +74,9 @@ class Connection:
         words = str(error).removeprefix("nats: ")
         if not isinstance(error, nats.errors.Error | OSError):
             logs.tell_error(log, lambda: "internal error", error)
-        if not self.is_closed.is_set():
-            self.why = _words(error)
+        if self.is_closed.is_set():
+            return
+        self.why = _words(error)
         if "permissions violation" in words.lower():
             self.denied = _OWN.sub(lambda own: f"{own[1].upper()}.>", words)
             self.give_up()

@@ -16,6 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
@@ -40,6 +41,12 @@ EXPIRES_SECONDS = 20.0
 HEARTBEAT_SECONDS = 5.0
 """How often it says meanwhile that it is there. When it misses two, it is given up."""
 
+MAKING_SECONDS = 1.0
+"""For how long it is made at most when we are to end: without one, nobody who takes over knows how far we have come."""
+
+UNHEARD_SECONDS = 0.5
+"""How soon a new one is asked again that is not heard of everywhere."""
+
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
@@ -53,6 +60,10 @@ REMOVED, NOBODY = "Consumer Deleted", "503"
 
 class Taken(NatsError):
     """A consumer of that name is somebody else's."""
+
+
+class Copied(Taken):
+    """A consumer of that name is of somebody who has been given our own state, and runs too."""
 
 
 class Disputed(Away):
@@ -71,8 +82,11 @@ class Owner:
     """In one word. The next process has the same, and so has who was given a copy of what this one knows."""
     process: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     """In one word, and nobody else's."""
-    past: set[str] = field(default_factory=set)
-    """Other processes of that name whose consumers were removed here. Who makes one again is not of the past."""
+    past: dict[str, datetime] = field(default_factory=dict)
+    """Other processes of that name whose consumers were removed here, and when these had been made. Who makes another one is not
+    of the past; a server that was restored may have the same one again."""
+    is_mixed: bool = False
+    """Whether ours and another's were made one, and that has our name: how far it was confirmed is not known here."""
 
 
 class Consumer:
@@ -112,13 +126,13 @@ class Consumer:
         """Those that are not done with."""
 
     async def confirmed(self) -> int:
-        """Up to which message the consumer of that name has been confirmed, whoever it belongs to; 0 if there is none.
+        """Up to which message another's consumer of that name has been confirmed; 0 if there is none.
 
         Raises:
             Taken: it is of other subjects, of which nobody can tell here how far they have come.
         """
         info = await self._look()
-        if info is None:
+        if info is None or (_owner_of(info)[0] == self._owner.name and not self._owner.is_mixed):
             return 0
         subjects, wanted = info.config.filter_subject or ">", self._subject or ">"
         if subjects != wanted:
@@ -164,12 +178,13 @@ class Consumer:
         # What it says of confirmations does not count: it forgets them with messages that are removed.
         return info.delivered.consumer_seq <= self._count and not self._unconfirmed
 
-    async def begin(self, first: int, confirmed: str = "") -> None:
+    async def begin(self, first: int, confirmed: str = "", *, takes_over: bool = False) -> None:
         """Makes it anew. When this returns, the server has given a message, or has said that there is none.
 
         Args:
             first: the number of the message that it begins with, or behind if that is not there.
             confirmed: a subject that a message of it was confirmed on, ever; "" if none is known.
+            takes_over: whether one that is there is removed, whoever it belongs to.
 
         Raises:
             Taken: one of that name is somebody else's.
@@ -177,10 +192,9 @@ class Consumer:
             Denied: the server does not let us take messages, or confirm them, as far as that can be known yet.
             NatsError: as for `Stream`.
         """
-        if info := await self._look():
+        if (info := await self._look()) and not takes_over:
             self._check_own(info)
-            self._owner.past.add(_owner_of(info)[1])
-            await self.remove()
+            self._owner.past[_owner_of(info)[1]] = info.created
         config = ConsumerConfig(
             durable_name=self._name,
             description=f"{self._owner.name} {self._owner.process}",
@@ -190,27 +204,42 @@ class Consumer:
             ack_wait=ACK_SECONDS,
             filter_subject=self._subject,
         )
-        await self._add(config)
+        making = asyncio.ensure_future(self._make(config, is_there=info is not None))
+        try:
+            await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait([making], timeout=MAKING_SECONDS)
+            if not making.cancel() and not making.cancelled():
+                making.exception()  # nobody wants to know any more
+            raise
         client = self._stream.connection.client
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
             self._batch = await most_at_once(self._stream, self._name, BATCH)
             self._inbox = client.new_inbox()
             await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
         await self._try()
-        await self._check()  # another may have been as quick
+        await self.check()  # another may have been as quick
         if reply := self._waiting[0][1] if self._waiting else confirmed:
             await self._try_confirming(reply)
 
-    async def _add(self, config: ConsumerConfig) -> None:
+    async def _make(self, config: ConsumerConfig, *, is_there: bool) -> None:
         """Makes it. Another may have been as quick: with another begin, it is refused, and with the same, it is that one."""
+        if is_there:
+            await self.remove()
         try:
             with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
                 made = await add_consumer(self._stream, config)
         except NatsError:
+            there = None
             with contextlib.suppress(Away, Denied):
-                await self.check_free()
-            raise
+                there = await self._look()
+            if there is None:
+                raise
+            self._check_own(there)
+            self._has_gone()
+            raise self._stream.connection.lost() from None
         if made.delivered and made.delivered.consumer_seq:
+            self._owner.is_mixed = True
             self._has_been_shared()
             raise self._stream.connection.lost()
 
@@ -221,8 +250,8 @@ class Consumer:
                 f"{self._stream.shown} has a consumer {self._name} of another delivery: --consumer names another one,"
                 " and --take-over goes on where that has come to"
             )
-        if process != self._owner.process and process in self._owner.past:
-            raise Taken(
+        if process != self._owner.process and self._owner.past.get(process, info.created) != info.created:
+            raise Copied(
                 f"{self._stream.shown} has a consumer {self._name} of a delivery that runs with a copy of this one's state:"
                 " one of the two needs a --state and a --consumer of its own"
             )
@@ -230,13 +259,19 @@ class Consumer:
     async def _try(self) -> None:
         """Takes a message, or hears that there is none. Only by trying is it to be known what the server lets us do."""
         connection = self._stream.connection
-        await self._request(1, {"no_wait": True})
-        try:
-            await asyncio.wait_for(connection.while_open(self._changed.wait()), PATIENCE)
-        except TimeoutError:
-            raise Away(f"{connection.server.shown} does not answer") from None
-        if connection.is_closed.is_set():
-            raise connection.lost()
+        for pause in (UNHEARD_SECONDS, 0.0):
+            self._is_unheard = False
+            self._changed.clear()
+            await self._request(1, {"no_wait": True})
+            try:
+                await asyncio.wait_for(connection.while_open(self._changed.wait()), PATIENCE)
+            except TimeoutError:
+                raise Away(f"{connection.server.shown} does not answer") from None
+            if connection.is_closed.is_set():
+                raise connection.lost()
+            if not self._is_unheard:
+                break
+            await connection.while_open(asyncio.sleep(pause))
 
     async def _try_confirming(self, reply: str) -> None:
         """Says of a message that more time is wanted for it: who may say that may confirm it."""
@@ -273,10 +308,10 @@ class Consumer:
                     continue
                 if not self._is_asked:
                     if self._is_idle or self._is_unheard:
-                        await self._check(is_settled=self._is_idle)
+                        await self.check(is_settled=self._is_idle)
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
-                    await self._check()
+                    await self.check()
                 self._changed.clear()
                 if not self._waiting and self._is_asked:
                     changed = asyncio.ensure_future(self._changed.wait())
@@ -289,7 +324,7 @@ class Consumer:
         finally:
             closed.cancel()
 
-    async def _check(self, *, is_settled: bool = False) -> None:
+    async def check(self, *, is_settled: bool = False) -> None:
         """Sees that it is there, and ours. It tells who has asked when it was removed, and nobody else.
 
         Args:

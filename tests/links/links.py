@@ -48,9 +48,9 @@ class Link:
         assert self.process.wait(DEADLINE) == 0, self.words
         assert "Traceback" not in self.words, self.words
 
-    def fails(self) -> str:
+    def fails(self, status: int = 1) -> str:
         """Waits for its end, as one that cannot go on. Returns what it has said."""
-        assert self.process.wait(DEADLINE) == 1, self.words
+        assert self.process.wait(DEADLINE) == status, self.words
         assert "Traceback" not in self.words, self.words
         return self.words
 

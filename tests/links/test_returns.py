@@ -242,17 +242,21 @@ def test_one_that_makes_its_consumer_when_another_has_looked_for_it_keeps_it(
     ask(keeping.url, work)
 
 
-@pytest.mark.parametrize("lines", [20_000, 130_000])
+@pytest.mark.parametrize("lines", [20_000, 130_000, MANY])
 def test_what_waits_for_the_channel_is_not_written_when_it_is_taken_over(
     mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, lines: int
 ) -> None:
-    """Also if that is all that it takes ahead; and it ends, though its channel takes nothing."""
+    """Also if it takes no more ahead, and so asks for nothing; and it ends, though its channel takes nothing."""
     bus, there = mounting("max_queue=1000"), mounting()
     master, new_master = collect(bus / ".U_x", at_once=False), collect(there / ".U_x")
     data = fill(keeping.url, lines)
     words = ("--deliver", f"{keeping.url}/LINES", "--consumer", "one", "--state")
     link = linking(*words, place / "state", "--wait", bus / "U_x")
-    until(lambda: info_of(keeping.url).num_pending == 0, "it has taken all")
+    each = len(data) * 500 // lines
+    until(
+        lambda: (info := info_of(keeping.url)).num_pending == 0 or (info.num_waiting == 0 and handed_out(info) * each > 9 << 20),
+        "it has taken all, or takes no more",
+    )
     until(lambda: bus.channel("U_x")["messages_in"] >= 1000, "its queue is full")
     other = linking(*words, place / "other", "--take-over", there / "U_x")
     assert " of another delivery: --consumer names another one" in link.fails()
@@ -284,10 +288,74 @@ def test_one_of_two_with_the_same_state_ends(
     ]
     until(lambda: any(link.process.poll() is not None for link in links), "one of them ends")
     links.sort(key=lambda link: link.process.poll() is None)
-    assert " of a delivery that runs with a copy of this one's state: one of the two needs" in links[0].fails()
+    assert " of a delivery that runs with a copy of this one's state: one of the two needs" in links[0].fails(3)
     data += fill(keeping.url, 10, begin=10)
     until(lambda: any(master.data.endswith(data[-20:]) for master in masters), "the other goes on")
     links[1].end()
+
+
+def test_a_server_that_has_again_the_consumer_of_the_process_before(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """It has lost its power: nobody else has made that."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 10)
+    link = deliver(linking, bus / "U_x", url, place, "--wait")
+    wait_for(master, data)
+    link.end()
+    before = info_of(keeping.url).config.description
+    with keeping.losing():
+        link = deliver(linking, bus / "U_x", url, place, "--wait")
+        assert info_of(keeping.url).config.description != before
+    link.wait_for(" is there again")
+    data += fill(keeping.url, 10, begin=10)
+    wait_for(master, data)
+    link.end()
+
+
+def test_who_takes_over_what_is_its_own_says_what_was_removed(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """The server counts that as confirmed."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 2, each=1)
+    link = deliver(linking, bus / "U_x", url, place)
+    wait_for(master, data)
+    link.end()
+    rest = fill(keeping.url, 8, each=1, begin=2)
+    ask(keeping.url, lambda stream: stream.jetstream.purge_stream(stream.name, seq=9))
+    link = deliver(linking, bus / "U_x", url, place, "--take-over")
+    wait_for(master, data + b"".join(rest.splitlines(keepends=True)[6:]))
+    link.wait_for("6 messages of ")
+    assert " had been removed before they could be delivered" in link.words
+    link.end()
+
+
+def test_one_that_is_ended_while_it_makes_its_consumer_leaves_it(
+    bus: Mount,
+    linking: Linking,
+    slow_link: Callable[..., tuple[Link, Path]],
+    keeping: Server,
+    collect: Collect,
+    place: Path,
+) -> None:
+    """Without one, nobody who takes over would know how far it has come."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 10)
+    link = deliver(linking, bus / "U_x", url, place)
+    wait_for(master, data)
+    link.end()
+    link, goes_on = slow_link("nats.consumer", "add_consumer", "--deliver", url, "--state", place / "state", bus / "U_x")
+    link.process.terminate()
+    goes_on.touch()
+    link.end()
+    other = linking("--deliver", url, "--state", place / "other", "--take-over", bus / "U_x")
+    data += fill(keeping.url, 10, begin=10)
+    wait_for(master, data)
+    other.end()
 
 
 def test_what_has_been_written_is_confirmed_when_it_ends(
