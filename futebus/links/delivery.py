@@ -196,7 +196,7 @@ class Delivery:
         stream = Stream(connection, self._address.stream)
         while True:
             consumer = Consumer(stream, self._consumer, self._owner, self._address.subject)
-            await self._settle(consumer)
+            await self._settle(connection, consumer)
             first, state = await self._first(stream, consumer)
             has_begun, self._has_begun = self._has_begun, True
             try:
@@ -211,21 +211,27 @@ class Delivery:
                 self._takes_over = False
                 return stream, state, consumer
 
-    async def _settle(self, consumer: Consumer) -> None:
+    async def _settle(self, connection: Connection, consumer: Consumer) -> None:
         """Waits for what is being written, so that it is known what that is. Who does not take it would not take more either.
 
         Raises:
             Taken: another delivery goes on with it meanwhile.
         """
-        await self._wait(lambda: not self._is_busy, None if self._takes_over else consumer.check_free)
+        await self._wait(connection, lambda: not self._is_busy, None if self._takes_over else consumer.check_free)
         self._done.clear()
 
-    async def _wait(self, is_over: Callable[[], bool], look: Callable[[], Awaitable[None]] | None) -> None:
+    async def _wait(
+        self, connection: Connection, is_over: Callable[[], bool], look: Callable[[], Awaitable[None]] | None
+    ) -> None:
         """Waits for the thread that writes, however long that takes, and now and then looks whether it is of use."""
         look_at = time.monotonic() + GONE_SECONDS
         while not is_over():
             if look and time.monotonic() >= look_at:
-                await look()
+                try:
+                    await look()
+                except Away:  # a server that has much to do is no reason to give up what has been taken
+                    if connection.is_closed.is_set():
+                        raise
                 look_at = time.monotonic() + GONE_SECONDS
             await asyncio.sleep(PAUSE_SECONDS)
 
@@ -242,27 +248,28 @@ class Delivery:
             raise Unfit(f"{stream.shown} forgets what somebody has read (its retention is {state.retention}): it must not")
         if self._takes_over:
             # It goes to the disk before the consumer is removed: afterwards nobody else knows it.
-            await self._go_on(stream, state.created, consumer)
+            await self._go_on(stream, state, consumer)
             self._progress.flush()
-            await self._go_on(stream, state.created, consumer)  # and what was written meanwhile
+            await self._go_on(stream, state, consumer)  # and what was written meanwhile
             state = await self._wanted.have(stream)
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
         return self._taken + 1, state
 
-    async def _go_on(self, stream: Stream, created: str, consumer: Consumer) -> None:
+    async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
         """Notes how far the other delivery has come, if that is further."""
         reached = self._progress.reached
-        taken = await consumer.confirmed()
-        if taken > (reached.sequence if reached.created == created else 0):
+        taken = await consumer.confirmed(state.first)
+        if taken > (reached.sequence if reached.created == state.created else 0):
             there = await stream.stored(taken)
             self._has_begun = True
-            self._progress.go_on(created, taken, there[1] if there and there[0] == taken else 0)
+            self._progress.go_on(state.created, taken, there[1] if there and there[0] == taken else 0)
 
     async def _take_all(self, stream: Stream, state: State, consumer: Consumer) -> None:
         works = [self._confirm(consumer)]
         if self._address.subject:
             works.append(look_around(stream, state, consumer, self._progress))
         tasks = [asyncio.ensure_future(work) for work in works]
+        connection = stream.connection
         try:
             async for message, reply in consumer.messages():
                 self._reply = reply
@@ -270,8 +277,10 @@ class Delivery:
                     continue  # it was long under way, and has come a second time
                 if self._size > WAITING_BYTES:
                     # Meanwhile nothing may be asked for, and then nobody tells whether the consumer has gone.
-                    await self._wait(lambda: self._size <= WAITING_BYTES or stream.connection.is_closed.is_set(), consumer.check)
-                if stream.connection.is_closed.is_set():
+                    await self._wait(
+                        connection, lambda: self._size <= WAITING_BYTES or connection.is_closed.is_set(), consumer.check
+                    )
+                if connection.is_closed.is_set():
                     continue  # it comes again
                 missing = 0 if self._address.subject else max(message.sequence - max(self._taken, self._told) - 1, 0)
                 self._taken = message.sequence

@@ -83,10 +83,8 @@ class Owner:
     process: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     """In one word, and nobody else's."""
     past: dict[str, datetime] = field(default_factory=dict)
-    """Other processes of that name whose consumers were removed here, and when these had been made. Who makes another one is not
-    of the past; a server that was restored may have the same one again."""
-    is_mixed: bool = False
-    """Whether ours and another's were made one, and that has our name: how far it was confirmed is not known here."""
+    """Other processes of that name whose consumers were removed here, and when the last of these had been made. Who makes a later
+    one is not of the past; a server that was restored may have one of these again."""
 
 
 class Consumer:
@@ -125,14 +123,18 @@ class Consumer:
         self._unconfirmed: set[int] = set()
         """Those that are not done with."""
 
-    async def confirmed(self) -> int:
-        """Up to which message another's consumer of that name has been confirmed; 0 if there is none.
+    async def confirmed(self, first: int) -> int:
+        """Up to which message the consumer of that name has been confirmed; 0 if there is none, or if that tells nothing.
+
+        Args:
+            first: the number of the first message that the stream has. Servers count what was removed as confirmed: of a consumer
+                of ours, only what has not been tells that it was written, by who has had the same name.
 
         Raises:
             Taken: it is of other subjects, of which nobody can tell here how far they have come.
         """
         info = await self._look()
-        if info is None or (_owner_of(info)[0] == self._owner.name and not self._owner.is_mixed):
+        if info is None:
             return 0
         subjects, wanted = info.config.filter_subject or ">", self._subject or ">"
         if subjects != wanted:
@@ -141,7 +143,8 @@ class Consumer:
                 " --consumer names another one, which begins with the first message"
             )
         # One that was just made anew has confirmed nothing yet: where it begins is what its owner had.
-        return max(info.ack_floor.stream_seq if info.ack_floor else 0, (info.config.opt_start_seq or 1) - 1)
+        taken = max(info.ack_floor.stream_seq if info.ack_floor else 0, (info.config.opt_start_seq or 1) - 1)
+        return 0 if _owner_of(info)[0] == self._owner.name and taken < first else taken
 
     async def remove(self) -> None:
         """Removes the consumer of that name, whoever it belongs to."""
@@ -194,7 +197,8 @@ class Consumer:
         """
         if (info := await self._look()) and not takes_over:
             self._check_own(info)
-            self._owner.past[_owner_of(info)[1]] = info.created
+            process = _owner_of(info)[1]
+            self._owner.past[process] = max(info.created, self._owner.past.get(process, info.created))
         config = ConsumerConfig(
             durable_name=self._name,
             description=f"{self._owner.name} {self._owner.process}",
@@ -233,13 +237,12 @@ class Consumer:
             there = None
             with contextlib.suppress(Away, Denied):
                 there = await self._look()
-            if there is None:
+            if there is None or _owner_of(there) == (self._owner.name, self._owner.process):
                 raise
             self._check_own(there)
             self._has_gone()
             raise self._stream.connection.lost() from None
         if made.delivered and made.delivered.consumer_seq:
-            self._owner.is_mixed = True
             self._has_been_shared()
             raise self._stream.connection.lost()
 
@@ -250,7 +253,7 @@ class Consumer:
                 f"{self._stream.shown} has a consumer {self._name} of another delivery: --consumer names another one,"
                 " and --take-over goes on where that has come to"
             )
-        if process != self._owner.process and self._owner.past.get(process, info.created) != info.created:
+        if process != self._owner.process and info.created > self._owner.past.get(process, info.created):
             raise Copied(
                 f"{self._stream.shown} has a consumer {self._name} of a delivery that runs with a copy of this one's state:"
                 " one of the two needs a --state and a --consumer of its own"

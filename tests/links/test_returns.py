@@ -309,7 +309,31 @@ def test_a_server_that_has_again_the_consumer_of_the_process_before(
         link = deliver(linking, bus / "U_x", url, place, "--wait")
         assert info_of(keeping.url).config.description != before
     link.wait_for(" is there again")
+    with keeping.losing():  # and now one that the process before had replaced itself
+        until(lambda: link.words.count(" is there again") == 2, "it is there again")
+        link.end()
+        link = deliver(linking, bus / "U_x", url, place, "--wait")
+    link.wait_for(" is there again")
     data += fill(keeping.url, 10, begin=10)
+    wait_for(master, data)
+    link.end()
+
+
+def test_who_takes_over_with_an_old_copy_of_its_state_goes_on_where_the_newer_one_had_come_to(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = b""
+    for begin in (0, 10):
+        data += fill(keeping.url, 10, each=1, begin=begin)
+        link = deliver(linking, bus / "U_x", url, place)
+        wait_for(master, data)
+        link.end()
+        if not (place / "old").exists():
+            shutil.copytree(place / "state", place / "old")
+    link = linking("--deliver", url, "--state", place / "old", "--take-over", bus / "U_x")
+    data += fill(keeping.url, 10, each=1, begin=20)
     wait_for(master, data)
     link.end()
 
