@@ -14,6 +14,7 @@ from .helpers.processes import Stat, inside_fuse, links_of, stat_of, waits_for_d
 from .helpers.programs import Start
 from .helpers.waiting import DEADLINE, until
 from .helpers.watching import (
+    CROWD,
     PATIENCE,
     PAUSE,
     WATCH,
@@ -79,17 +80,20 @@ def test_a_mount_with_somebody_stuck_is_aborted_and_fails_the_test(mounting: Mou
         WATCH.check()
 
 
-def test_threads_are_watched_too(mounting: Mounting, start: Start) -> None:
+@pytest.mark.parametrize("others", [0, CROWD], ids=["two", "a crowd"])
+def test_threads_are_watched_too(mounting: Mounting, start: Start, others: int) -> None:
     bus = mounting("max_queue=1")
     master = os.open(bus / ".U_jobs", os.O_RDWR | os.O_CREAT)
     code = """
 import os, sys, threading
+for _ in range(int(sys.argv[2])):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
 descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
 threads = [threading.Thread(target=lambda: [os.write(descriptor, b"line\\n") for _ in range(3)]) for _ in range(2)]
 for thread in threads:
     thread.start()
 """
-    writer = start(sys.executable, "-c", code, bus / "U_jobs")
+    writer = start(sys.executable, "-c", code, bus / "U_jobs", others)
     with WATCH.expecting() as found:
         until(lambda: found, "the watch finds it")
         for _ in range(6):

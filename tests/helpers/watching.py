@@ -48,6 +48,10 @@ PAUSE = 0.05
 """Seconds between two looks."""
 SHARE = 16
 """A look costs at most one of so many parts of a processor: where there are thousands of processes, the looks become fewer."""
+CROWD = 16
+"""A process with more threads than so many, a Java, is most of what a look costs."""
+SELDOM = 8
+"""So it is only each of so many looks that sees its threads, unless one of them is suspected."""
 FORGET_STRANGERS = 1.0
 """Seconds until a process that does not descend from this one is looked at again: its number may be another's."""
 IDLE_LOOKS = 4
@@ -264,7 +268,7 @@ class Watch:
         self._serving = self._holders = self._is_busy = None
         there: set[str] = set()
         stuck: list[str] = []
-        for task, stat in self._tasks():
+        for task, stat in self._tasks(self._without_crowds()):
             if stat.state == "D":
                 there.add(task)
                 if self._is_stuck(task, stat, now):
@@ -275,9 +279,16 @@ class Watch:
             self._reported |= {(task, self._suspects[task].started) for task in stuck}
             self._tell(stuck, now)
 
-    def _tasks(self) -> Iterator[tuple[str, Stat]]:
-        """All tasks that live. Of a process with one thread it is known already how it is."""
-        for pid, process in self._family.items():
+    def _without_crowds(self) -> Mapping[int, Stat]:
+        """The processes whose threads this look sees."""
+        if self.looks % SELDOM == 0:
+            return self._family
+        suspected = {int(task.partition("/")[0]) for task in self._suspects}
+        return {pid: process for pid, process in self._family.items() if process.threads <= CROWD or pid in suspected}
+
+    def _tasks(self, family: Mapping[int, Stat]) -> Iterator[tuple[str, Stat]]:
+        """All tasks of processes that live. Of a process with one thread it is known already how it is."""
+        for pid, process in family.items():
             for task in tasks_of(pid, process.threads):
                 if stat := process if process.threads == 1 else stat_of(task):
                     yield task, stat
@@ -337,7 +348,7 @@ class Watch:
     def _somebody_is_runnable(self) -> bool:
         """Whether a task inside FUSE has its answer, and waits for the processor."""
         if self._is_busy is None:
-            self._is_busy = any(stat.state == "R" and inside_fuse(stack_of(task)) for task, stat in self._tasks())
+            self._is_busy = any(stat.state == "R" and inside_fuse(stack_of(task)) for task, stat in self._tasks(self._family))
         return self._is_busy
 
     def _with_locks(self) -> Iterator[str]:

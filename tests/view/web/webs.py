@@ -102,7 +102,7 @@ class Web:
             if told == ("open", {}):
                 return events
             events.close()
-            assert told == ("trouble", NOT_ANSWERING)
+            assert told == ("trouble", NOT_ANSWERING), told
             return None
 
         events = until(opened, f"{channel} is watched")
