@@ -11,6 +11,7 @@ goes into two more slots in turn, and into one only when the other is on the dis
 import mmap
 import os
 import struct
+import threading
 import zlib
 
 SLOT = 4 * mmap.PAGESIZE
@@ -42,8 +43,8 @@ class Slots:
         # Not just a longer file: to store into a map for which the disk has no place is deadly.
         os.posix_fallocate(file, 0, _SIZE)
         self._map = mmap.mmap(file, _SIZE)
-        self._count, self.content = _newest(self._map, (*_KEPT, *_FLUSHED))
-        """What is kept; `content` is None if there is nothing, or nothing that is whole."""
+        self._kept = _newest(self._map, (*_KEPT, *_FLUSHED))
+        """The count of what is kept, and it."""
         counts = [_newest(self._map, (start,))[0] for start in _FLUSHED]
         self._next = counts.index(min(counts))
         """Into which of the slots for the disk it is flushed next."""
@@ -51,8 +52,14 @@ class Slots:
         """Whether the other one is on the disk: a process may have been killed before it was."""
         self._flushed = 0
         """The count of what was flushed last."""
+        self._flushing = threading.Lock()
         if self.content is not None and not any(counts):
             self.flush()  # versions before this one had two slots
+
+    @property
+    def content(self) -> bytes | None:
+        """What is kept; None if there is nothing, or nothing that is whole."""
+        return self._kept[1]
 
     @property
     def is_damaged(self) -> bool:
@@ -67,9 +74,9 @@ class Slots:
         """
         if len(content) > MOST:
             raise ValueError(f"{len(content)} bytes are more than {MOST}")
-        count = self._count + 1
+        count = self._kept[0] + 1
         self._store(_KEPT[count & 1], count, content)
-        self._count, self.content = count, content
+        self._kept = count, content
 
     def _store(self, start: int, count: int, content: bytes) -> None:
         head = _HEAD.pack(_MAGIC, count, len(content), zlib.crc32(content, count & 0xFFFFFFFF))
@@ -78,18 +85,22 @@ class Slots:
     def flush(self) -> None:
         """Has it on the disk: when this returns, it survives a loss of power, and something survives one before.
 
+        Any thread may do that, and another may keep something else meanwhile.
+
         Raises:
             OSError: the disk does not take it. What was flushed before is there.
         """
-        if not self._is_known:
-            self._map.flush()
-            self._is_known = True
-        if self.content is not None and self._count != self._flushed:
-            start = _FLUSHED[self._next]
-            self._store(start, self._count, self.content)
-            self._map.flush(start, SLOT)
-            self._next ^= 1
-            self._flushed = self._count
+        with self._flushing:
+            if not self._is_known:
+                self._map.flush()
+                self._is_known = True
+            count, content = self._kept
+            if content is not None and count != self._flushed:
+                start = _FLUSHED[self._next]
+                self._store(start, count, content)
+                self._map.flush(start, SLOT)
+                self._next ^= 1
+                self._flushed = count
 
     def close(self) -> None:
         """Lets go of the file."""

@@ -74,10 +74,10 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
     reached = progress.reached
     taken = reached.sequence
     if not reached.created:
-        return Known(taken, state.last)  # what was removed before one has ever been here is nobody's loss
+        return Known(taken, _told(state))  # what was removed before one has ever been here is nobody's loss
     if reached.created != state.created:
         warn(f"{stream.shown} is another stream than before: it is delivered from its beginning")
-        return Known(0, state.last)
+        return Known(0, _told(state))
     same = await agreed(stream, state, reached, progress.marks)
     if taken > state.last:
         warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
@@ -96,6 +96,11 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
             warn(f"{counted(count, 'message')} of {stream.shown} {unknown}")
         progress.look(state.created, state.first - 1)  # which is said once
     return Known(taken, max(seen, state.first - 1))
+
+
+def _told(state: State) -> int:
+    """Up to where a message that is missing was missing before anybody wanted it, as far as can be told."""
+    return state.last if state.removed else state.first - 1
 
 
 async def look_around(stream: Stream, state: State, consumer: Consumer, progress: Progress) -> None:

@@ -53,7 +53,8 @@ LONG_SECONDS = 5.0
 """How often a line is tried again that is longer than the bus takes."""
 
 LOOK_SECONDS = 2.0
-"""How often it is looked whether the bus is there and the channel has its name, and how far it has come goes to the disk."""
+"""How often it is looked whether the bus is there and the channel has its name, and how far it has come goes to the disk; and, of
+one who waits for the channel, whether the consumer is there."""
 
 END_SECONDS = 1.0
 """How long the end waits for a write that has begun, and for the server to get what is confirmed."""
@@ -91,7 +92,9 @@ class Delivery:
     ) -> None:
         self._path, self._address, self._servers, self._wanted = channel, address, servers, wanted
         self._consumer, self._progress, self._voice = consumer, progress, voice
-        self._owner = Owner(progress.owner)
+        if takes_over:
+            progress.rename()
+        self._owner = Owner(progress.owner, known=progress.consumers, keep=progress.keep_known)
         self._waits, self._takes_over = waits, takes_over
         self._target = Target(channel, voice, mode=mode, waits=waits)
         self._sparing = Sparing(voice.warn)
@@ -224,7 +227,7 @@ class Delivery:
         self, connection: Connection, is_over: Callable[[], bool], look: Callable[[], Awaitable[None]] | None
     ) -> None:
         """Waits for the thread that writes, however long that takes, and now and then looks whether it is of use."""
-        look_at = time.monotonic() + GONE_SECONDS
+        look_at = time.monotonic() + LOOK_SECONDS
         while not is_over():
             if look and time.monotonic() >= look_at:
                 try:
@@ -232,7 +235,7 @@ class Delivery:
                 except Away:  # a server that has much to do is no reason to give up what has been taken
                     if connection.is_closed.is_set():
                         raise
-                look_at = time.monotonic() + GONE_SECONDS
+                look_at = time.monotonic() + LOOK_SECONDS
             await asyncio.sleep(PAUSE_SECONDS)
 
     def _drop(self) -> None:
@@ -251,6 +254,7 @@ class Delivery:
             await self._go_on(stream, state, consumer)
             self._progress.flush()
             await self._go_on(stream, state, consumer)  # and what was written meanwhile
+            self._progress.flush()
             state = await self._wanted.have(stream)
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
         return self._taken + 1, state
@@ -258,7 +262,7 @@ class Delivery:
     async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
         """Notes how far the other delivery has come, if that is further."""
         reached = self._progress.reached
-        taken = await consumer.confirmed(state.first)
+        taken = await consumer.confirmed()
         if taken > (reached.sequence if reached.created == state.created else 0):
             there = await stream.stored(taken)
             self._has_begun = True
@@ -273,8 +277,6 @@ class Delivery:
         try:
             async for message, reply in consumer.messages():
                 self._reply = reply
-                if message.sequence <= self._taken:
-                    continue  # it was long under way, and has come a second time
                 if self._size > WAITING_BYTES:
                     # Meanwhile nothing may be asked for, and then nobody tells whether the consumer has gone.
                     await self._wait(

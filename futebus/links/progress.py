@@ -9,8 +9,10 @@ import fcntl
 import hashlib
 import json
 import os
+import threading
 import uuid
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +40,10 @@ def source_of(subject: str, spool: str) -> str:
 def share_of(subject: str) -> str:
     """A short word for a subject: its spools share what room there is."""
     return hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex
 
 
 class Reached(NamedTuple):
@@ -122,8 +128,12 @@ class Progress:
         if source := self.reached.spool:
             self.lines[source] = max(self.reached.line, self.lines.get(source, 0))
             self._shares.setdefault(source, source)
-        self._created, self._looked, marks = json.loads(self._known_slots.content or b'["", 0, []]')
+        known = json.loads(self._known_slots.content or b'["", 0, []]')
+        self._created, self._looked, marks, *consumers = known
         self._marks = [Mark(*mark) for mark in marks]
+        self.consumers = {word: datetime.fromisoformat(made) for word, made in (consumers[0] if consumers else ())}
+        """What is remembered of consumers: see `Owner.known`. `keep_known` keeps it."""
+        self._keeping = threading.Lock()
         self.is_new = is_new = not self._slots.content
         """Whether nobody has used the directory before."""
         if self._lines_slots.content is None:
@@ -148,7 +158,7 @@ class Progress:
 
     def _read(self) -> tuple[str, Reached]:
         if not self._slots.content:
-            return uuid.uuid4().hex, Reached()
+            return _new_name(), Reached()
         owner, *fields = json.loads(self._slots.content)
         return owner, Reached(*fields)
 
@@ -156,6 +166,11 @@ class Progress:
         """Notes how far it has come. It survives the death of this process."""
         self.reached = self.reached._replace(**changes)  # type: ignore[arg-type]
         self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
+
+    def rename(self) -> None:
+        """Becomes another than who has a copy of this, or had it open before."""
+        self.owner = _new_name()
+        self.note()
 
     def go_on(self, created: str, sequence: int, time: int) -> None:
         """Notes that another has come further: all that is known of lines is of no use any more.
@@ -238,11 +253,17 @@ class Progress:
                     (self.directory / name).unlink()
                 self.directory.rmdir()
 
+    def keep_known(self) -> None:
+        """Keeps what is known of the stream, and of consumers. It survives the death of this process."""
+        with self._keeping:  # two threads do
+            consumers = [(word, made.isoformat()) for word, made in [*self.consumers.items()]]
+            known = json.dumps([self._created, self._looked, self._marks, consumers]).encode()
+            if known != self._known_slots.content:
+                self._known_slots.keep(known)
+
     def flush(self) -> None:
-        """Has it on the disk."""
-        known = json.dumps([self._created, self._looked, self._marks]).encode()
-        if known != self._known_slots.content:
-            self._known_slots.keep(known)
+        """Has it on the disk. Any thread may do that."""
+        self.keep_known()
         self._known_slots.flush()
         self._lines_slots.flush()
         self._slots.flush()

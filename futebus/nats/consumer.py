@@ -14,7 +14,7 @@ import contextlib
 import json
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -24,10 +24,10 @@ from nats.js.errors import NotFoundError
 
 from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
-from .fetching import ALL_CAME
+from .fetching import ALL_CAME, next_of
 from .limits import add_consumer, most_at_once
 from .state import Message
-from .stream import Stream
+from .stream import MOST_SEQUENCE, Stream
 
 BATCH = 256
 """Messages that are asked for at once, at most."""
@@ -50,9 +50,12 @@ UNHEARD_SECONDS = 0.5
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
+REMEMBERED = 16
+"""How many consumers an owner remembers that nobody goes on with, and how long a word may be that tells whose one was."""
+LONGEST_WORD = 80
+
 TOO_LONG = "Exceeds MaxBytes"
 """What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
-
 
 REMOVED, NOBODY = "Consumer Deleted", "503"
 """What they say to who has asked a consumer that is removed then; and the status of what nobody answers, as of one that was."""
@@ -85,6 +88,27 @@ class Owner:
     past: dict[str, datetime] = field(default_factory=dict)
     """Other processes of that name whose consumers were removed here, and when the last of these had been made. Who makes a later
     one is not of the past; a server that was restored may have one of these again."""
+    known: dict[str, datetime] = field(default_factory=dict)
+    """Consumers, by their descriptions, that this owner or one whose state it has made or removed, and when the last of that
+    description was made. What there was to know of them is known."""
+    keep: Callable[[], object] = lambda: None
+    """Is called when that has changed."""
+
+    def note(self, info: ConsumerInfo) -> None:
+        """Knows a consumer from now on."""
+        word = info.config.description or ""
+        if len(word) > LONGEST_WORD:
+            return  # it is none of a delivery
+        made = self.known.pop(word, info.created)
+        self.known[word] = max(made, info.created)
+        for old in [*self.known][:-REMEMBERED]:
+            del self.known[old]
+        self.keep()
+
+    def knows(self, info: ConsumerInfo) -> bool:
+        """Whether a consumer is known, and is not one that its owner has made again since."""
+        made = self.known.get(info.config.description or "")
+        return made is not None and info.created <= made
 
 
 class Consumer:
@@ -118,23 +142,28 @@ class Consumer:
         """Whether nobody has answered, as of a consumer that is not there, or cannot be reached."""
         self._count = 0
         """How many messages have come: all that it has handed out."""
+        self._through = 0
+        """The number up to which all has come, and been passed on, that the stream had for us."""
+        self._last = 0
+        """The stream's last number when it was asked for more the last time."""
+        self._is_first = True
+        """Whether no new message has come since."""
         self._highest = 0
         """The highest number of one that has come."""
         self._unconfirmed: set[int] = set()
         """Those that are not done with."""
 
-    async def confirmed(self, first: int) -> int:
+    async def confirmed(self) -> int:
         """Up to which message the consumer of that name has been confirmed; 0 if there is none, or if that tells nothing.
 
-        Args:
-            first: the number of the first message that the stream has. Servers count what was removed as confirmed: of a consumer
-                of ours, only what has not been tells that it was written, by who has had the same name.
+        It tells nothing of one that its owner knows: he knows better. Servers count as confirmed what was removed, and when the
+        messages of one subject are purged, some count all that the stream has, of whatever subject (2.9.10).
 
         Raises:
             Taken: it is of other subjects, of which nobody can tell here how far they have come.
         """
         info = await self._look()
-        if info is None:
+        if info is None or self._owner.knows(info):
             return 0
         subjects, wanted = info.config.filter_subject or ">", self._subject or ">"
         if subjects != wanted:
@@ -143,8 +172,7 @@ class Consumer:
                 " --consumer names another one, which begins with the first message"
             )
         # One that was just made anew has confirmed nothing yet: where it begins is what its owner had.
-        taken = max(info.ack_floor.stream_seq if info.ack_floor else 0, (info.config.opt_start_seq or 1) - 1)
-        return 0 if _owner_of(info)[0] == self._owner.name and taken < first else taken
+        return max(info.ack_floor.stream_seq if info.ack_floor else 0, (info.config.opt_start_seq or 1) - 1)
 
     async def remove(self) -> None:
         """Removes the consumer of that name, whoever it belongs to."""
@@ -152,12 +180,14 @@ class Consumer:
             await self._stream.jetstream.delete_consumer(self._stream.name, self._name)
 
     async def _look(self) -> ConsumerInfo | None:
-        with self._stream.sorted():
+        with self._stream.sorted(), contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
             try:
                 info: ConsumerInfo = await self._stream.jetstream.consumer_info(self._stream.name, self._name)
             except NotFoundError:
                 return None
-        return info
+            if _is_sound(info):
+                return info
+        raise Away(f"{self._stream.shown}: somebody else has answered for it")  # whoever listens to the subject can
 
     async def check_free(self) -> None:
         """Sees that nobody else has one of that name.
@@ -208,7 +238,8 @@ class Consumer:
             ack_wait=ACK_SECONDS,
             filter_subject=self._subject,
         )
-        making = asyncio.ensure_future(self._make(config, is_there=info is not None))
+        self._through = first - 1
+        making = asyncio.ensure_future(self._make(config, info))
         try:
             await asyncio.shield(making)
         except asyncio.CancelledError:
@@ -226,10 +257,16 @@ class Consumer:
         if reply := self._waiting[0][1] if self._waiting else confirmed:
             await self._try_confirming(reply)
 
-    async def _make(self, config: ConsumerConfig, *, is_there: bool) -> None:
-        """Makes it. Another may have been as quick: with another begin, it is refused, and with the same, it is that one."""
-        if is_there:
+    async def _make(self, config: ConsumerConfig, before: ConsumerInfo | None) -> None:
+        """Makes it. Another may have been as quick: with another begin, it is refused, and with the same, it is that one.
+
+        Args:
+            config: what it is to be.
+            before: the one that is to be removed.
+        """
+        if before:
             await self.remove()
+            self._owner.note(before)
         try:
             with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
                 made = await add_consumer(self._stream, config)
@@ -245,9 +282,12 @@ class Consumer:
         if made.delivered and made.delivered.consumer_seq:
             self._has_been_shared()
             raise self._stream.connection.lost()
+        self._owner.note(made)
 
     def _check_own(self, info: ConsumerInfo) -> None:
         name, process = _owner_of(info)
+        if self._owner.knows(info):
+            return  # it is of the past, and there again, if a server was restored
         if name != self._owner.name:
             raise Taken(
                 f"{self._stream.shown} has a consumer {self._name} of another delivery: --consumer names another one,"
@@ -304,14 +344,23 @@ class Consumer:
                 if self._stream.connection.is_closed.is_set():  # what waits comes again
                     raise self._stream.connection.lost()
                 if self._waiting:
+                    message, reply = self._waiting[0]
+                    if message.sequence <= self._through:
+                        self._waiting.popleft()
+                        await self._confirm_again(reply)
+                        continue
                     if not self._may_confirm:
-                        await self._try_confirming(self._waiting[0][1])
-                    yield self._waiting.popleft()
+                        await self._try_confirming(reply)
+                    await self._compare(message.sequence)
+                    self._waiting.popleft()
+                    yield message, reply
                     self._heard = loop.time()  # who takes them has taken his time
                     continue
                 if not self._is_asked:
                     if self._is_idle or self._is_unheard:
                         await self.check(is_settled=self._is_idle)
+                    self._last = (await self._stream.connection.while_open(self._stream.state())).last
+                    self._is_first = True
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
@@ -348,9 +397,32 @@ class Consumer:
                 self._has_gone()
             elif self._is_unheard:
                 self._fail(f"nobody there answers who asks for messages of its consumer {self._name}")
+            elif is_settled and info.delivered and await self._has_passed(info.delivered.stream_seq + 1):
+                self._has_passed_over()
             else:
                 return
         raise self._stream.connection.lost()
+
+    async def _compare(self, sequence: int) -> None:
+        """Sees that none is left out before a message that has come, where that can be.
+
+        When messages of one subject are purged, some servers have a consumer go on behind all that the stream has, of whatever
+        subject (2.9.10). Then the next that comes is the first of what was asked for, or one that was not there at that time.
+        """
+        is_first, self._is_first = self._is_first, False
+        is_doubtful = is_first or self._through < self._last < sequence
+        if is_doubtful and sequence > self._through + 1 and await self._has_passed(sequence):
+            self._has_passed_over()
+            raise self._stream.connection.lost()
+        self._through = sequence
+
+    async def _has_passed(self, behind: int) -> bool:
+        """Whether the stream has something for us that has not come, before some number."""
+        if behind <= self._through + 1:
+            return False
+        asking = next_of(self._stream, self._through + 1, self._subject)
+        found = await self._stream.connection.while_open(asking)
+        return found is not None and found < behind
 
     async def _ask(self) -> None:
         words = {"expires": int(EXPIRES_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
@@ -411,6 +483,9 @@ class Consumer:
     def _has_been_shared(self) -> None:
         self._fail(f"messages of its consumer {self._name} have gone elsewhere", Disputed)
 
+    def _has_passed_over(self) -> None:
+        self._fail(f"its consumer {self._name} has left out messages that are there")
+
     def _fail(self, why: str, kind: type[Away] = Away) -> None:
         self._stream.connection.give_up(why, kind)
 
@@ -426,6 +501,21 @@ class Consumer:
         with self._stream.sorted():
             await self._stream.connection.client.publish(reply, b"+ACK")
         self._unconfirmed.discard(number(reply))
+
+    async def _confirm_again(self, reply: str) -> None:
+        """Says of a message that comes again that it is done with, if it is: that was lost on the way."""
+        if number(reply) not in self._unconfirmed:
+            await self.confirm(reply)
+
+
+def _is_sound(info: ConsumerInfo) -> bool:
+    """Whether what is said of a consumer is what it must be: nats-py takes it as it comes."""
+    places = [place for place in (info.delivered, info.ack_floor) if place]
+    numbers = [info.num_pending or 0, info.config.opt_start_seq or 0]
+    numbers += [number for place in places for number in (place.stream_seq, place.consumer_seq)]
+    words = [info.config.description or "", info.config.filter_subject or ""]
+    is_sound = all(type(number) is int and 0 <= number <= MOST_SEQUENCE for number in numbers)
+    return is_sound and all(isinstance(word, str) for word in words) and isinstance(info.created, datetime)
 
 
 def _owner_of(info: ConsumerInfo) -> tuple[str, str]:

@@ -13,8 +13,10 @@ import mmap
 import os
 import socket
 import ssl
+import threading
 from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 from urllib.parse import ParseResult
 
@@ -354,7 +356,7 @@ async def _connected(host: str | None, port: int | None) -> socket.socket:
     loop = asyncio.get_running_loop()
     failed: OSError | None = None
     try:
-        found = _literally(host, port) or await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = _literally(host, port) or await _resolved(host, port)
     except UnicodeError:  # no name can be so
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
     for family, kind, protocol, _, address in found:
@@ -376,6 +378,35 @@ async def _connected(host: str | None, port: int | None) -> socket.socket:
         else:
             return made
     raise failed or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+
+
+_lookups: dict[tuple[str | None, int | None], Future[list[Any]]] = {}
+"""Names that are just being looked up."""
+
+
+async def _resolved(host: str | None, port: int | None) -> list[Any]:
+    """What `getaddrinfo` finds. Nothing ends that call, so it is in a thread for which a process does not wait when it ends.
+
+    Who asks again while it runs waits for the same one: threads do not become more and more.
+    """
+    where = (host, port)
+    found = _lookups.get(where)
+    if found is None:
+        made = found = _lookups[where] = Future()
+        made.set_running_or_notify_cancel()  # whoever gives up, others may wait for it
+
+        def look() -> None:
+            try:
+                made.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            except Exception as error:
+                made.set_exception(error)
+
+        made.add_done_callback(lambda _: _lookups.pop(where, None))
+        try:
+            threading.Thread(target=look, name="resolver", daemon=True).start()
+        except RuntimeError as error:  # the system has no thread for us
+            made.set_exception(OSError(errno.EAGAIN, str(error)))
+    return await asyncio.wrap_future(found)
 
 
 def _literally(host: str | None, port: int | None) -> list[Any]:

@@ -142,6 +142,24 @@ def test_what_was_flushed_survives_a_loss_of_power(file: int, tmp_path: Path, mo
         lose_power()
 
 
+def test_what_is_kept_while_another_thread_flushes_is_flushed_next(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, news = mmap.mmap, [b"the new one"]
+
+    def flushing() -> None:
+        if slots.content == b"the one before" and news:
+            slots.keep(news.pop())
+
+    monkeypatch.setattr(mmap, "mmap", lambda descriptor, size: Disk(real(descriptor, size), None, flushing))
+    slots = Slots(file)
+    slots.flush()
+    slots.keep(b"the one before")
+    slots.flush()
+    assert slots.content == b"the new one"
+    slots.flush()
+    os.pwrite(file, bytes(2 * SLOT), 0)
+    assert look(file) == b"the new one"
+
+
 def test_a_file_of_two_slots_is_taken_over(file: int) -> None:
     """As versions before have left it: it is safe before anything is changed."""
     slots = Slots(file)

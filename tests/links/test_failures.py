@@ -55,6 +55,27 @@ def test_a_server_that_is_killed_and_comes_back(mounting: Mounting, nats: Server
         link.end()
 
 
+HANGING = """
+import socket, sys, threading
+
+def hang(*arguments, **more):
+    print("is asked", file=sys.stderr, flush=True)
+    threading.Event().wait()
+
+socket.getaddrinfo = hang
+from futebus.commands.link import main
+sys.exit(main())
+"""
+"""A link whose system looks up a name for ever."""
+
+
+def test_one_that_waits_for_a_name_can_be_ended(bus: Mount, linking: Linking) -> None:
+    link = linking("--wait", bus / "B_x", "nats://a.name/x", script=HANGING, is_ready=False)
+    link.wait_for("is asked")
+    link.end()
+    assert link.words.count("is asked") == 1
+
+
 def test_what_waits_for_a_server_is_bounded_and_the_rest_is_counted(
     mounting: Mounting, nats: Server, linking: Linking, listening: Listening, place: Path
 ) -> None:

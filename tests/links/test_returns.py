@@ -319,6 +319,60 @@ def test_a_server_that_has_again_the_consumer_of_the_process_before(
     link.end()
 
 
+@pytest.mark.parametrize("is_started_again", [False, True])
+def test_a_server_that_has_again_the_consumer_of_another_that_was_taken_over_from(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, *, is_started_again: bool
+) -> None:
+    """It has lost its power. Nobody goes on with that, so who has taken over does."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 10)
+    link = deliver(linking, bus / "U_x", url, place)
+    wait_for(master, data)
+    link.end()
+    words = ("--deliver", url, "--state", place / "other", "--wait")
+    with keeping.losing():
+        link = linking(*words, "--take-over", bus / "U_x")
+        if is_started_again:
+            link.end()
+    if is_started_again:
+        link = linking(*words, bus / "U_x")
+    else:
+        link.wait_for(" is there again")
+    data += fill(keeping.url, 10, begin=10)
+    wait_for(master, data)
+    link.end()
+    # One that the other makes now is its own.
+    other = deliver(linking, bus / "U_x", url, place, "--take-over")
+    link = linking(*words, bus / "U_x", is_ready=False)
+    assert " of another delivery: --consumer names another one" in link.fails()
+    other.end()
+
+
+def test_one_that_runs_and_is_taken_over_with_an_old_copy_of_its_state_ends(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """And does not take back what was taken on purpose."""
+    buses = (mounting(), mounting())
+    masters = [collect(bus / ".U_x") for bus in buses]
+    data = fill(keeping.url, 10, each=1)
+    words = ("--deliver", f"{keeping.url}/LINES", "--consumer", "one", "--wait", "--state")
+    link = linking(*words, place / "state", buses[0] / "U_x")
+    wait_for(masters[0], data)
+    link.end()
+    shutil.copytree(place / "state", place / "old")
+    link = linking(*words, place / "state", buses[0] / "U_x")
+    data += fill(keeping.url, 10, each=1, begin=10)
+    wait_for(masters[0], data)
+    other = linking(*words, place / "old", "--take-over", buses[1] / "U_x")
+    assert " of another delivery: --consumer names another one" in link.fails()
+    assert "gone; waiting" not in other.words
+    last = fill(keeping.url, 10, each=1, begin=20)
+    until(lambda: masters[1].data.endswith(last), "it goes on")
+    assert (masters[0].data + last).endswith(masters[1].data)
+    other.end()
+
+
 def test_who_takes_over_with_an_old_copy_of_its_state_goes_on_where_the_newer_one_had_come_to(
     bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
 ) -> None:

@@ -12,8 +12,9 @@ from futebus.nats.fetching import Pull
 from futebus.nats.state import Message
 from futebus.nats.stream import Stream
 
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Server, Serving, arrived
 from ..helpers.published import ask, say_raw
+from ..helpers.waiting import DEADLINE
 
 
 async def take(stream: Stream, count: int) -> list[Message]:
@@ -90,7 +91,9 @@ def test_what_a_server_allows_is_heeded(keeping: Server) -> None:
     assert [message.data for message in ask(keeping.url, work)] == [b"%d" % number for number in range(50)]
 
 
-def test_what_is_done_with_may_come_again(keeping: Server) -> None:
+def test_a_confirmation_that_is_lost_is_sent_again(keeping: Server) -> None:
+    """Nothing else comes of a message that the server sends again."""
+
     async def work(stream: Stream) -> None:
         await stream.make(["lines"])
         await stream.jetstream.publish("lines", b"one\n")
@@ -100,8 +103,93 @@ def test_what_is_done_with_may_come_again(keeping: Server) -> None:
             _, reply = await anext(messages)
             await consumer.confirm(reply.replace("$JS.ACK", "lost.ACK"))
             await stream.connection.client.publish(reply, b"-NAK")  # which has the server send it again
-            assert (await asyncio.wait_for(anext(messages), 10))[0].sequence == 1
-        assert await consumer.is_done()
+            await arrived(stream.connection.client)
+            await stream.jetstream.publish("lines", b"two\n")
+            assert (await asyncio.wait_for(anext(messages), DEADLINE))[0].sequence == 2
+        assert not await consumer.is_done()
+
+        async def floor() -> int:
+            info = await stream.jetstream.consumer_info("LINES", "reader")
+            return info.ack_floor.stream_seq if info.ack_floor else 0
+
+        async with asyncio.timeout(DEADLINE):
+            while await floor() < 1:  # noqa: ASYNC110 - a server tells it
+                await asyncio.sleep(0.01)
+
+    ask(keeping.url, work)
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+def test_what_is_left_out_when_another_subject_is_purged_is_missed(
+    keeping: Server, monkeypatch: pytest.MonkeyPatch, *, has_more: bool
+) -> None:
+    """Also if nothing comes any more (nats-server 2.9.10 leaves it out)."""
+    monkeypatch.setattr("futebus.nats.consumer.EXPIRES_SECONDS", 1.0)
+    monkeypatch.setattr("futebus.nats.consumer.HEARTBEAT_SECONDS", 0.4)
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.*"])
+        for subject in ("lines.a", "lines.a", "lines.b", "lines.c"):
+            await stream.jetstream.publish(subject, b"line\n")
+        consumer = Consumer(stream, "reader", Owner("me"), "lines.*")
+        await consumer.begin(1)  # which takes the first
+        await stream.jetstream.purge_stream("LINES", subject="lines.a")
+        if has_more:
+            await stream.jetstream.publish("lines.a", b"line\n")
+        async with asyncio.timeout(DEADLINE), contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+            assert (await anext(messages))[0].sequence == 1
+            with pytest.raises(Away, match="its consumer reader has left out messages that are there"):
+                await anext(messages)
+
+    ask(keeping.url, work)
+
+
+def test_holes_are_no_messages_that_are_left_out(keeping: Server) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.*"])
+        for _ in range(10):
+            await stream.jetstream.publish("lines.a", b"line\n")
+            await stream.jetstream.publish("lines.b", b"line\n")
+        for sequence in (3, 4, 5, 9, 20):
+            await stream.jetstream.delete_msg("LINES", sequence)
+        for subject, wanted in (("lines.a", [1, 7, 11, 13, 15, 17, 19]), (None, [1, 2, 6, 7, 8, *range(10, 20)])):
+            consumer = Consumer(stream, f"reader{len(wanted)}", Owner("me"), subject)
+            await consumer.begin(1)
+            async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+                assert [(await anext(messages))[0].sequence for _ in wanted] == wanted
+
+    ask(keeping.url, work)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"config": {"durable_name": "reader", "description": 5}},
+        {"config": {"durable_name": "reader", "opt_start_seq": "7"}},
+        {"config": {"durable_name": "reader", "filter_subject": 7}},
+        {"ack_floor": {"consumer_seq": 1, "stream_seq": "1"}},
+        {"ack_floor": {"consumer_seq": 1, "stream_seq": 1 << 63}},
+        {"ack_floor": {"consumer_seq": 1}},
+        {"delivered": {"consumer_seq": -1, "stream_seq": 1}},
+        {"delivered": [1]},
+        {"num_pending": True},
+        {"created": "soon"},
+        {"created": None},
+    ],
+)
+def test_what_no_server_says_of_a_consumer_is_not_believed(
+    keeping: Server, monkeypatch: pytest.MonkeyPatch, answer: dict[str, object]
+) -> None:
+    """Whoever listens to the subject can answer."""
+    told = {"config": {"durable_name": "reader"}, "name": "reader", "stream_name": "LINES", "created": "2026-01-01T00:00:00Z"}
+
+    async def work(stream: Stream) -> None:
+        async def ask_for(subject: str, *_: object, **__: object) -> dict[str, object]:
+            return {**told, **answer}
+
+        monkeypatch.setattr(stream.jetstream, "_api_request", ask_for)
+        with pytest.raises(Away, match="somebody else has answered for it"):
+            await Consumer(stream, "reader", Owner("me"), None).check_free()
 
     ask(keeping.url, work)
 

@@ -1,0 +1,98 @@
+"""Deliveries of a stream of which somebody purges what he does not want any more: what is there comes all the same.
+
+When the messages of one subject are purged, servers have a consumer go on behind all that they have, of whatever subject, and
+count that as confirmed (nats-server 2.9.10).
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from futebus.nats.stream import Stream
+
+from ..helpers.collectors import Collect
+from ..helpers.mounts import Mount, Mounting
+from ..helpers.nats import Server
+from ..helpers.published import ask
+from ..helpers.waiting import until
+from .links import Linking
+from .test_delivery import deliver
+from .test_returns import confirmed_of, handed_out, info_of
+
+LONG = 20_000
+"""Bytes of a line of which so few are taken ahead that some are left."""
+
+
+def say(url: str, subject: str, *lines: bytes) -> None:
+    """Adds lines of an outsider to a stream, and makes it."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines", "lines.>"])
+        for some in (lines[place : place + 100] for place in range(0, len(lines), 100)):
+            await asyncio.gather(*(stream.jetstream.publish(subject, line) for line in some))
+
+    ask(url, work)
+
+
+def purge(url: str, *, subject: str | None = None, before: int | None = None) -> None:
+    """Removes the messages of a subject, or those before one."""
+    ask(url, lambda stream: stream.jetstream.purge_stream(stream.name, seq=before, subject=subject))
+
+
+@pytest.mark.parametrize("subject", ["", "/lines.>"])
+@pytest.mark.parametrize("is_by_subject", [False, True])
+def test_what_is_there_comes_to_one_that_runs(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, subject: str, *, is_by_subject: bool
+) -> None:
+    """And what is not there any more is said, also of the first that a delivery has ever had to do with."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    say(keeping.url, "lines", b"first")
+    say(keeping.url, "lines.a", *(b"a%d " % number + b"x" * LONG for number in range(1000)))
+    say(keeping.url, "lines.b", *(b"b%d" % number for number in range(5)))
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES{subject}", place)
+    until(
+        lambda: (info := info_of(keeping.url)).num_waiting == 0 and handed_out(info) * LONG > 8 << 20,
+        "it has taken all that it takes ahead",
+    )
+    if is_by_subject:
+        purge(keeping.url, subject="lines.a")
+    else:
+        purge(keeping.url, before=1002)
+    say(keeping.url, "lines.b", b"b5")
+    master.start()
+    until(lambda: master.data.endswith(b"b5\n"), "the last one comes")
+    found = [line.split()[0] for line in master.data.splitlines()]
+    first = [] if subject else [b"first"]
+    taken = len(found) - len(first) - 6
+    assert found == [*first, *(b"a%d" % number for number in range(taken)), *(b"b%d" % number for number in range(6))]
+    if not subject:
+        link.wait_for(f"{1000 - taken} messages of {keeping.url}/LINES had been removed before they could be delivered")
+    if is_by_subject:
+        link.wait_for(" has left out messages that are there; waiting")
+    link.end()
+
+
+@pytest.mark.parametrize("options", [(), ("--take-over",)])
+def test_what_is_there_comes_to_one_that_is_started_again(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, options: tuple[str, ...]
+) -> None:
+    """Its own state tells better than the server how far it has come."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, "lines", b"first")
+    say(keeping.url, "lines.a", b"a1", b"a2", b"a3")
+    link = deliver(linking, bus / "U_x", url, place, *options)
+    until(lambda: master.data == b"first\na1\na2\na3\n", "all come")
+    link.end()
+    say(keeping.url, "lines.a", *(b"a%d" % number for number in range(4, 9)))
+    say(keeping.url, "lines.b", *(b"b%d" % number for number in range(5)))
+    purge(keeping.url, subject="lines.a")
+    assert confirmed_of(keeping.url) == 14, "the server takes all for confirmed"
+    link = deliver(linking, bus / "U_x", url, place, *options)
+    until(lambda: master.data.endswith(b"b4\n"), "the last one comes")
+    assert master.data == b"first\na1\na2\na3\nb0\nb1\nb2\nb3\nb4\n"
+    link.wait_for("5 messages of ")
+    assert " had been removed before they could be delivered" in link.words
+    link.end()
