@@ -23,7 +23,7 @@ from ..core.text import are, counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
-from ..nats.consumer import Consumer, Disputed, Owner, Taken, Unconfirmed, moment
+from ..nats.consumer import Consumer, Disputed, Owner, Taken, Unconfirmed, handed_out, moment
 from ..nats.errors import Away, NatsError
 from ..nats.state import State
 from ..nats.stream import Stream
@@ -92,9 +92,7 @@ class Delivery:
     ) -> None:
         self._path, self._address, self._servers, self._wanted = channel, address, servers, wanted
         self._consumer, self._progress, self._voice = consumer, progress, voice
-        if takes_over:
-            progress.rename()
-        self._owner = Owner(progress.owner, known=progress.consumers, keep=progress.keep_known)
+        self._owner = Owner(progress.owner, known=progress.consumers, keep=progress.keep_known, rename=progress.rename)
         self._waits, self._takes_over = waits, takes_over
         self._target = Target(channel, voice, mode=mode, waits=waits)
         self._sparing = Sparing(voice.warn)
@@ -102,11 +100,15 @@ class Delivery:
         """The number of the last message that has been taken from the stream, and up to which it is told what was removed."""
         self._reply = ""
         """The subject on which the last message is confirmed that has been taken, from any connection."""
+        self._word = ""
+        """For the consumer that it came from."""
         self._look_at = 0.0
         self._waiting: deque[Lines] = deque()
         self._size = 0
         self._is_busy = False
         """Whether lines that have waited are being written."""
+        self._counted = 0, 0
+        """Up to which byte of them lines have been counted, and how many there are."""
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         """Held while something is written and noted; for good when it has ended."""
@@ -212,6 +214,7 @@ class Delivery:
                 await asyncio.sleep(random.uniform(0, RETRY_SECONDS[0]))
             else:
                 self._takes_over = False
+                self._word = consumer.word
                 return stream, state, consumer
 
     async def _settle(self, connection: Connection, consumer: Consumer) -> None:
@@ -262,7 +265,7 @@ class Delivery:
     async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
         """Notes how far the other delivery has come, if that is further."""
         reached = self._progress.reached
-        taken = await consumer.confirmed()
+        taken = await consumer.confirmed(reached.consumer, reached.handed)
         if taken > (reached.sequence if reached.created == state.created else 0):
             there = await stream.stored(taken)
             self._has_begun = True
@@ -369,6 +372,7 @@ class Delivery:
     def _begin(self, found: Lines) -> int:
         """Where in these lines to begin: what has been written of them before is not written again."""
         reached, where, start = self._progress.reached, found.where, 0
+        self._counted = 0, 0
         is_same = reached.current == found.sequence and reached.created == found.created
         is_same = is_same and reached.moment in (0, moment(found.reply))
         if found.removed and not is_same:
@@ -396,7 +400,10 @@ class Delivery:
     def _note(self, found: Lines, position: int, intent: int) -> None:
         spool, line = "", 0
         if found.where:
-            spool, line = found.source, found.where.line + found.data.count(b"\n", 0, position)
+            place, count = self._counted if position >= self._counted[0] else (0, 0)
+            count += found.data.count(b"\n", place, position)  # from the beginning each time, it would be quadratic
+            self._counted = position, count
+            spool, line = found.source, found.where.line + count
         self._progress.note(
             created=found.created,
             current=found.sequence,
@@ -423,6 +430,8 @@ class Delivery:
             line=0,
             time=moment(found.reply),
             moment=0,
+            consumer=self._word,
+            handed=handed_out(found.reply),
         )
         self._done.append(found.reply)
         self._is_busy = False

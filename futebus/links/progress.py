@@ -12,7 +12,6 @@ import os
 import threading
 import uuid
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +69,10 @@ class Reached(NamedTuple):
     """When it got the one that is being written."""
     subjects: str = ""
     """Of which subjects messages are written, perhaps with wildcards; "" if a version has begun it that did not note that."""
+    consumer: str = ""
+    """The consumer that has handed out the last message that has been written, see `Consumer.word`; "" if that is not known."""
+    handed: int = 0
+    """How many it had handed out then."""
 
 
 class Progress:
@@ -131,7 +134,7 @@ class Progress:
         known = json.loads(self._known_slots.content or b'["", 0, []]')
         self._created, self._looked, marks, *consumers = known
         self._marks = [Mark(*mark) for mark in marks]
-        self.consumers = {word: datetime.fromisoformat(made) for word, made in (consumers[0] if consumers else ())}
+        self.consumers: list[str] = consumers[0] if consumers else []
         """What is remembered of consumers: see `Owner.known`. `keep_known` keeps it."""
         self._keeping = threading.Lock()
         self.is_new = is_new = not self._slots.content
@@ -167,10 +170,12 @@ class Progress:
         self.reached = self.reached._replace(**changes)  # type: ignore[arg-type]
         self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
 
-    def rename(self) -> None:
-        """Becomes another than who has a copy of this, or had it open before."""
+    def rename(self) -> str:
+        """Becomes another than who has a copy of this. Returns the new name."""
         self.owner = _new_name()
         self.note()
+        self.flush()
+        return self.owner
 
     def go_on(self, created: str, sequence: int, time: int) -> None:
         """Notes that another has come further: all that is known of lines is of no use any more.
@@ -256,8 +261,7 @@ class Progress:
     def keep_known(self) -> None:
         """Keeps what is known of the stream, and of consumers. It survives the death of this process."""
         with self._keeping:  # two threads do
-            consumers = [(word, made.isoformat()) for word, made in [*self.consumers.items()]]
-            known = json.dumps([self._created, self._looked, self._marks, consumers]).encode()
+            known = json.dumps([self._created, self._looked, self._marks, self.consumers]).encode()
             if known != self._known_slots.content:
                 self._known_slots.keep(known)
 

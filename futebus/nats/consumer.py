@@ -6,11 +6,13 @@ people and other programs see of it, and where to go on for who has lost what he
 
 The second rule: it is nobody else's. Servers before 2.10 make one of two that are made under one name at the same time, and hand
 each message to one of them. So all that it has handed out must come here: it counts what it hands out, and tells the number.
-Whose it is stands in its description: who reads it, and in which process.
+Whose it is stands in its description: who reads it, in which process, and a word for each time that it is made. When it was made
+tells nothing: servers say a little later another time than at first (2.9.10), and clocks step.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import uuid
 from collections import deque
@@ -50,9 +52,11 @@ UNHEARD_SECONDS = 0.5
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
-REMEMBERED = 16
-"""How many consumers an owner remembers that nobody goes on with, and how long a word may be that tells whose one was."""
-LONGEST_WORD = 80
+REMEMBERED = 64
+"""How many consumers an owner remembers that he has made or removed."""
+
+MOST_UNCONFIRMED = 1000
+"""How many messages a server hands out that are not confirmed, if nothing else is said."""
 
 TOO_LONG = "Exceeds MaxBytes"
 """What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
@@ -85,30 +89,39 @@ class Owner:
     """In one word. The next process has the same, and so has who was given a copy of what this one knows."""
     process: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     """In one word, and nobody else's."""
-    past: dict[str, datetime] = field(default_factory=dict)
-    """Other processes of that name whose consumers were removed here, and when the last of these had been made. Who makes a later
-    one is not of the past; a server that was restored may have one of these again."""
-    known: dict[str, datetime] = field(default_factory=dict)
-    """Consumers, by their descriptions, that this owner or one whose state it has made or removed, and when the last of that
-    description was made. What there was to know of them is known."""
+    past: set[str] = field(default_factory=set)
+    """Other processes of that name whose consumers, not known before, were removed here. Who makes another one runs beside us."""
+    known: list[str] = field(default_factory=list)
+    """Consumers, by short words, that this owner has made, or tried to, or removed. Nobody else goes on with these, unless he has
+    been given what this one knows; a server that was restored may have one of them again."""
     keep: Callable[[], object] = lambda: None
     """Is called when that has changed."""
+    rename: Callable[[], str] = field(default=lambda: uuid.uuid4().hex)
+    """Is called to have another name, for who takes over: who has been given what this one knows, and runs, is to see it."""
 
-    def note(self, info: ConsumerInfo) -> None:
-        """Knows a consumer from now on."""
-        word = info.config.description or ""
-        if len(word) > LONGEST_WORD:
-            return  # it is none of a delivery
-        made = self.known.pop(word, info.created)
-        self.known[word] = max(made, info.created)
-        for old in [*self.known][:-REMEMBERED]:
-            del self.known[old]
-        self.keep()
+    def note(self, description: str | None) -> None:
+        """Knows a consumer from now on, by its description: one that no other has, or may get. Of others, nothing is kept."""
+        words = (description or "").split(" ")
+        if len(words) == 3 or words[0] == self.name:
+            self.forget(description)
+            self.known.append(word_of(description))
+            del self.known[:-REMEMBERED]
+            self.keep()
+
+    def forget(self, description: str | None) -> None:
+        """Does not know it any more."""
+        with contextlib.suppress(ValueError):
+            self.known.remove(word_of(description))
+            self.keep()
 
     def knows(self, info: ConsumerInfo) -> bool:
-        """Whether a consumer is known, and is not one that its owner has made again since."""
-        made = self.known.get(info.config.description or "")
-        return made is not None and info.created <= made
+        """Whether a consumer is known."""
+        return word_of(info.config.description) in self.known
+
+
+def word_of(description: str | None) -> str:
+    """A short word for a consumer, by its description."""
+    return hashlib.sha256((description or "").encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 class Consumer:
@@ -126,6 +139,7 @@ class Consumer:
         self._waiting: deque[tuple[Message, str]] = deque()
         self._changed = asyncio.Event()
         self._inbox = ""
+        self._description = ""
         self._batch = BATCH
         self._asked = self._left = 0
         """How many messages the last request was for, and how many of them have not come."""
@@ -137,33 +151,55 @@ class Consumer:
         self._may_confirm = False
         """Whether it is known that the server lets us confirm messages."""
         self._is_idle = False
-        """Whether nothing has come of what was asked for last."""
+        """Whether nothing more has come of what was asked for last."""
         self._is_unheard = False
         """Whether nobody has answered, as of a consumer that is not there, or cannot be reached."""
         self._count = 0
         """How many messages have come: all that it has handed out."""
         self._through = 0
         """The number up to which all has come, and been passed on, that the stream had for us."""
+        self._searched = 0
+        """Up to which number it has nothing more for us."""
         self._last = 0
         """The stream's last number when it was asked for more the last time."""
         self._is_first = True
         """Whether no new message has come since."""
+        self._pending = 1
+        """How many more it had for us when it handed out the last one that was passed on."""
+        self._most_unconfirmed = 0
+        """How many it hands out that are not confirmed."""
+        self._may_stall = True
+        """Whether it may stop to hand out for that before all has come that was asked for."""
         self._highest = 0
         """The highest number of one that has come."""
         self._unconfirmed: set[int] = set()
         """Those that are not done with."""
 
-    async def confirmed(self) -> int:
+    @property
+    def word(self) -> str:
+        """A short word for it, and for no other that was made at another time."""
+        return word_of(self._description)
+
+    async def confirmed(self, word: str = "", handed: int = 0) -> int:
         """Up to which message the consumer of that name has been confirmed; 0 if there is none, or if that tells nothing.
 
         It tells nothing of one that its owner knows: he knows better. Servers count as confirmed what was removed, and when the
-        messages of one subject are purged, some count all that the stream has, of whatever subject (2.9.10).
+        messages of one subject are purged, some count all that the stream has, of whatever subject (2.9.10). But that raises the
+        count of what was confirmed by what they had handed out at most: if it is higher still, somebody has gone on with it who
+        was given what its owner knew.
+
+        Args:
+            word: for the consumer that has handed out the last message that its owner has done with.
+            handed: how many that had handed out then.
 
         Raises:
             Taken: it is of other subjects, of which nobody can tell here how far they have come.
         """
         info = await self._look()
-        if info is None or self._owner.knows(info):
+        if info is None:
+            return 0
+        known = handed if word == word_of(info.config.description) else 0
+        if self._owner.knows(info) and (info.ack_floor.consumer_seq if info.ack_floor else 0) <= known + _most_unconfirmed(info):
             return 0
         subjects, wanted = info.config.filter_subject or ">", self._subject or ">"
         if subjects != wanted:
@@ -227,11 +263,17 @@ class Consumer:
         """
         if (info := await self._look()) and not takes_over:
             self._check_own(info)
-            process = _owner_of(info)[1]
-            self._owner.past[process] = max(info.created, self._owner.past.get(process, info.created))
+            if not self._owner.knows(info) and (process := _owner_of(info)[1]) != self._owner.process:
+                self._owner.past.add(process)
+        if takes_over:
+            if info and _owner_of(info)[0] == self._owner.name:
+                self._owner.note(info.config.description)  # it is not to be another's when we are called otherwise
+            self._owner.name = self._owner.rename()
+        self._description = f"{self._owner.name} {self._owner.process} {uuid.uuid4().hex[:8]}"
+        self._owner.note(self._description)  # whatever happens from now on
         config = ConsumerConfig(
             durable_name=self._name,
-            description=f"{self._owner.name} {self._owner.process}",
+            description=self._description,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE if first > 1 else DeliverPolicy.ALL,
             opt_start_seq=first if first > 1 else None,
             ack_policy=AckPolicy.EXPLICIT,
@@ -266,7 +308,7 @@ class Consumer:
         """
         if before:
             await self.remove()
-            self._owner.note(before)
+            self._owner.note(before.config.description)
         try:
             with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
                 made = await add_consumer(self._stream, config)
@@ -274,15 +316,15 @@ class Consumer:
             there = None
             with contextlib.suppress(Away, Denied):
                 there = await self._look()
-            if there is None or _owner_of(there) == (self._owner.name, self._owner.process):
+            if there is None or there.config.description == self._description:
                 raise
             self._check_own(there)
             self._has_gone()
             raise self._stream.connection.lost() from None
         if made.delivered and made.delivered.consumer_seq:
+            self._owner.forget(self._description)  # it is another's, with our description
             self._has_been_shared()
             raise self._stream.connection.lost()
-        self._owner.note(made)
 
     def _check_own(self, info: ConsumerInfo) -> None:
         name, process = _owner_of(info)
@@ -293,7 +335,7 @@ class Consumer:
                 f"{self._stream.shown} has a consumer {self._name} of another delivery: --consumer names another one,"
                 " and --take-over goes on where that has come to"
             )
-        if process != self._owner.process and info.created > self._owner.past.get(process, info.created):
+        if process in self._owner.past:
             raise Copied(
                 f"{self._stream.shown} has a consumer {self._name} of a delivery that runs with a copy of this one's state:"
                 " one of the two needs a --state and a --consumer of its own"
@@ -351,7 +393,7 @@ class Consumer:
                         continue
                     if not self._may_confirm:
                         await self._try_confirming(reply)
-                    await self._compare(message.sequence)
+                    await self._compare(message.sequence, reply)
                     self._waiting.popleft()
                     yield message, reply
                     self._heard = loop.time()  # who takes them has taken his time
@@ -361,6 +403,8 @@ class Consumer:
                         await self.check(is_settled=self._is_idle)
                     self._last = (await self._stream.connection.while_open(self._stream.state())).last
                     self._is_first = True
+                    # Twice as many, since confirmations are on their way.
+                    self._may_stall = len(self._unconfirmed) + 2 * self._batch >= self._most_unconfirmed
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
@@ -393,36 +437,42 @@ class Consumer:
             self._has_been_shared()
         else:
             self._check_own(info)
-            if _owner_of(info)[1] != self._owner.process:
+            if info.config.description != self._description:
                 self._has_gone()
             elif self._is_unheard:
                 self._fail(f"nobody there answers who asks for messages of its consumer {self._name}")
             elif is_settled and info.delivered and await self._has_passed(info.delivered.stream_seq + 1):
-                self._has_passed_over()
+                self._has_left_out()
             else:
+                self._most_unconfirmed = _most_unconfirmed(info)
                 return
         raise self._stream.connection.lost()
 
-    async def _compare(self, sequence: int) -> None:
+    async def _compare(self, sequence: int, reply: str) -> None:
         """Sees that none is left out before a message that has come, where that can be.
 
         When messages of one subject are purged, some servers have a consumer go on behind all that the stream has, of whatever
-        subject (2.9.10). Then the next that comes is the first of what was asked for, or one that was not there at that time.
+        subject (2.9.10). Then the next that comes is the first of what was asked for, or was not there when that was. In the
+        second case the server had others to hand out, and did not, or was about to: to ask at each message, where there are
+        others' between ours, would be slow.
         """
         is_first, self._is_first = self._is_first, False
-        is_doubtful = is_first or self._through < self._last < sequence
+        is_doubtful = is_first or (sequence > self._last and (self._pending > 0 or self._may_stall))
         if is_doubtful and sequence > self._through + 1 and await self._has_passed(sequence):
-            self._has_passed_over()
+            self._has_left_out()
             raise self._stream.connection.lost()
-        self._through = sequence
+        self._through, self._pending = sequence, _told(reply, 8)
 
     async def _has_passed(self, behind: int) -> bool:
         """Whether the stream has something for us that has not come, before some number."""
-        if behind <= self._through + 1:
+        first = max(self._through, self._searched) + 1
+        if behind <= first:
             return False
-        asking = next_of(self._stream, self._through + 1, self._subject)
-        found = await self._stream.connection.while_open(asking)
-        return found is not None and found < behind
+        found = await self._stream.connection.while_open(next_of(self._stream, first, self._subject))
+        if found is not None and found < behind:
+            return True
+        self._searched = behind - 1
+        return False
 
     async def _ask(self) -> None:
         words = {"expires": int(EXPIRES_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
@@ -446,7 +496,7 @@ class Consumer:
         if raw.reply.startswith("$JS.ACK."):
             sequence = number(raw.reply)
             self._count += 1
-            if _handed_out(raw.reply) != self._count:  # or a server that has come to lead it knows less than the one before
+            if handed_out(raw.reply) != self._count:  # or a server that has come to lead it knows less than the one before
                 self._has_been_shared()
                 self._changed.set()
                 return
@@ -462,7 +512,7 @@ class Consumer:
             if not status or status == "100" or words == ALL_CAME:  # 100: a heartbeat
                 return
             # What was asked for has come to its end, or its consumer has: asked again, the latter is not answered.
-            self._is_asked, self._is_idle = False, status in ("404", "408") and self._left == self._asked
+            self._is_asked, self._is_idle = False, status in ("404", "408")
             if TOO_LONG in words and self._left < self._asked:
                 pass  # the next one is too long for what was left of the bytes
             elif TOO_LONG in words and not self._is_long:
@@ -483,7 +533,7 @@ class Consumer:
     def _has_been_shared(self) -> None:
         self._fail(f"messages of its consumer {self._name} have gone elsewhere", Disputed)
 
-    def _has_passed_over(self) -> None:
+    def _has_left_out(self) -> None:
         self._fail(f"its consumer {self._name} has left out messages that are there")
 
     def _fail(self, why: str, kind: type[Away] = Away) -> None:
@@ -511,16 +561,22 @@ class Consumer:
 def _is_sound(info: ConsumerInfo) -> bool:
     """Whether what is said of a consumer is what it must be: nats-py takes it as it comes."""
     places = [place for place in (info.delivered, info.ack_floor) if place]
-    numbers = [info.num_pending or 0, info.config.opt_start_seq or 0]
+    numbers = [info.num_pending or 0, info.config.opt_start_seq or 0, max(info.config.max_ack_pending or 0, 0)]
     numbers += [number for place in places for number in (place.stream_seq, place.consumer_seq)]
     words = [info.config.description or "", info.config.filter_subject or ""]
     is_sound = all(type(number) is int and 0 <= number <= MOST_SEQUENCE for number in numbers)
     return is_sound and all(isinstance(word, str) for word in words) and isinstance(info.created, datetime)
 
 
+def _most_unconfirmed(info: ConsumerInfo) -> int:
+    """How many messages a consumer hands out that are not confirmed."""
+    most = info.config.max_ack_pending or MOST_UNCONFIRMED
+    return most if most > 0 else MOST_SEQUENCE
+
+
 def _owner_of(info: ConsumerInfo) -> tuple[str, str]:
     """Who reads a consumer, and in which process. "" is a name, too: nobody's who makes them here."""
-    name, _, process = (info.config.description or "").partition(" ")
+    name, process, *_ = *(info.config.description or "").split(" ", 2), ""
     return name, process
 
 
@@ -529,7 +585,7 @@ def number(reply: str) -> int:
     return _told(reply, 5)
 
 
-def _handed_out(reply: str) -> int:
+def handed_out(reply: str) -> int:
     """How many messages its consumer had handed out with it, by the subject that it is confirmed on."""
     return _told(reply, 6)
 

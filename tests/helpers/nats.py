@@ -128,17 +128,27 @@ class Server:
         self.process.wait()
 
     @contextlib.contextmanager
-    def losing(self) -> Iterator[None]:
-        """What it keeps of streams meanwhile is gone then, as if it had lost its power."""
+    def losing(self, *, is_copied_live: bool = False) -> Iterator[None]:
+        """What it keeps of streams meanwhile is gone then, as if it had lost its power.
+
+        Args:
+            is_copied_live: whether that is copied while it runs. Else it is started again: what it has been told it has on its
+                disk then, and some it says in another way than before.
+        """
         store, kept = self._place / "jetstream", self._place / "kept"
-        self.process.terminate()
-        self.process.wait()
+        if not is_copied_live:
+            self.restart()
         shutil.copytree(store, kept)
-        self.begin()
         yield
         self.kill()
         shutil.rmtree(store)
         kept.rename(store)
+        self.begin()
+
+    def restart(self) -> None:
+        """Ends it, and starts it again."""
+        self.process.terminate()
+        self.process.wait()
         self.begin()
 
     def hanging(self) -> contextlib.AbstractContextManager[None]:

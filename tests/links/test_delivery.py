@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def fill(url: str, count: int, each: int = 500, begin: int = 0, source: int = 0)
     return numbered(begin, begin + count, source)
 
 
-def deliver(linking: Linking, channel: Path, url: str, place: Path, *more: str, **how: bool) -> Link:
+def deliver(linking: Linking, channel: Path, url: str, place: Path, *more: str, **how: Any) -> Link:
     """Starts a delivery of the stream's lines."""
     return linking("--deliver", url, "--state", str(place / "state"), *more, channel, **how)
 

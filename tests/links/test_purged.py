@@ -69,14 +69,45 @@ def test_what_is_there_comes_to_one_that_runs(
     assert found == [*first, *(b"a%d" % number for number in range(taken)), *(b"b%d" % number for number in range(6))]
     if not subject:
         link.wait_for(f"{1000 - taken} messages of {keeping.url}/LINES had been removed before they could be delivered")
-    if is_by_subject:
-        link.wait_for(" has left out messages that are there; waiting")
     link.end()
 
 
+@pytest.mark.parametrize("subject", ["", "/lines.>"])
+def test_what_is_there_comes_to_one_whose_server_waits_for_confirmations(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, subject: str
+) -> None:
+    """It has asked for more, and something came, when the server has handed out so many that it hands out no more."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    say(keeping.url, "lines.a", *(b"a%d" % number for number in range(900)))
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES{subject}", place)
+    until(lambda: (info := info_of(keeping.url)).num_waiting == 1 and handed_out(info) == 900, "it has all, and asks for more")
+    say(keeping.url, "lines.a", *(b"a%d" % number for number in range(900, 1400)))
+    say(keeping.url, "lines.b", *(b"b%d" % number for number in range(100)))
+    until(lambda: info_of(keeping.url).num_ack_pending == 1000, "the server hands out no more")
+    purge(keeping.url, subject="lines.a")
+    say(keeping.url, "lines.b", *(b"b%d" % number for number in range(100, 110)))
+    master.start()
+    until(lambda: master.data.endswith(b"b109\n"), "the last one comes")
+    found = master.data.split()
+    written = len(found) - 110
+    assert found == [*(b"a%d" % number for number in range(written)), *(b"b%d" % number for number in range(110))]
+    if not subject:
+        link.wait_for(f"{1400 - written} messages of {keeping.url}/LINES had been removed before they could be delivered")
+    link.end()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("options", [(), ("--take-over",)])
 def test_what_is_there_comes_to_one_that_is_started_again(
-    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, options: tuple[str, ...]
+    bus: Mount,
+    linking: Linking,
+    keeping: Server,
+    collect: Collect,
+    place: Path,
+    options: tuple[str, ...],
+    *,
+    is_restarted: bool,
 ) -> None:
     """Its own state tells better than the server how far it has come."""
     master = collect(bus / ".U_x")
@@ -88,6 +119,8 @@ def test_what_is_there_comes_to_one_that_is_started_again(
     link.end()
     say(keeping.url, "lines.a", *(b"a%d" % number for number in range(4, 9)))
     say(keeping.url, "lines.b", *(b"b%d" % number for number in range(5)))
+    if is_restarted:
+        keeping.restart()
     purge(keeping.url, subject="lines.a")
     assert confirmed_of(keeping.url) == 14, "the server takes all for confirmed"
     link = deliver(linking, bus / "U_x", url, place, *options)

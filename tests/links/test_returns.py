@@ -294,8 +294,9 @@ def test_one_of_two_with_the_same_state_ends(
     links[1].end()
 
 
+@pytest.mark.parametrize("is_copied_live", [False, True])
 def test_a_server_that_has_again_the_consumer_of_the_process_before(
-    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, *, is_copied_live: bool
 ) -> None:
     """It has lost its power: nobody else has made that."""
     master = collect(bus / ".U_x")
@@ -305,12 +306,12 @@ def test_a_server_that_has_again_the_consumer_of_the_process_before(
     wait_for(master, data)
     link.end()
     before = info_of(keeping.url).config.description
-    with keeping.losing():
+    with keeping.losing(is_copied_live=is_copied_live):
         link = deliver(linking, bus / "U_x", url, place, "--wait")
         assert info_of(keeping.url).config.description != before
     link.wait_for(" is there again")
-    with keeping.losing():  # and now one that the process before had replaced itself
-        until(lambda: link.words.count(" is there again") == 2, "it is there again")
+    with keeping.losing(is_copied_live=is_copied_live):  # and now one that the process before had replaced itself
+        until(lambda: link.words.count(" is there again") == (1 if is_copied_live else 2), "it is there again")
         link.end()
         link = deliver(linking, bus / "U_x", url, place, "--wait")
     link.wait_for(" is there again")
@@ -319,9 +320,17 @@ def test_a_server_that_has_again_the_consumer_of_the_process_before(
     link.end()
 
 
+@pytest.mark.parametrize("is_copied_live", [False, True])
 @pytest.mark.parametrize("is_started_again", [False, True])
 def test_a_server_that_has_again_the_consumer_of_another_that_was_taken_over_from(
-    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, *, is_started_again: bool
+    bus: Mount,
+    linking: Linking,
+    keeping: Server,
+    collect: Collect,
+    place: Path,
+    *,
+    is_started_again: bool,
+    is_copied_live: bool,
 ) -> None:
     """It has lost its power. Nobody goes on with that, so who has taken over does."""
     master = collect(bus / ".U_x")
@@ -331,7 +340,7 @@ def test_a_server_that_has_again_the_consumer_of_another_that_was_taken_over_fro
     wait_for(master, data)
     link.end()
     words = ("--deliver", url, "--state", place / "other", "--wait")
-    with keeping.losing():
+    with keeping.losing(is_copied_live=is_copied_live):
         link = linking(*words, "--take-over", bus / "U_x")
         if is_started_again:
             link.end()
@@ -371,6 +380,105 @@ def test_one_that_runs_and_is_taken_over_with_an_old_copy_of_its_state_ends(
     until(lambda: masters[1].data.endswith(last), "it goes on")
     assert (masters[0].data + last).endswith(masters[1].data)
     other.end()
+
+
+KILLED = """
+import os, sys
+from futebus.commands.link import main
+import futebus.{module} as module
+
+async def die(*arguments):
+    if {is_done}:
+        await real(*arguments)
+    os.kill(os.getpid(), 9)
+
+real, {place} = {place}, die
+sys.exit(main())
+"""
+MAKING, MADE, BEGINNING = (
+    KILLED.format(module=module, place=f"module.{place}", is_done=is_done)
+    for module, place, is_done in (
+        ("nats.consumer", "add_consumer", False),
+        ("nats.consumer", "add_consumer", True),
+        ("links.delivery", "Delivery._first", False),
+    )
+)
+"""Links that are killed: before their consumer is made, when it is, and before anything is known."""
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [(MADE, ()), (BEGINNING, ("--take-over",))],
+        [(MADE, ("--take-over",)), (BEGINNING, ("--take-over",))],
+        [(MADE, ("--take-over",)), (MAKING, ("--take-over",)), (MADE, ())],
+    ],
+)
+def test_whenever_it_is_killed_nobody_else_has_its_consumer(
+    bus: Mount,
+    linking: Linking,
+    keeping: Server,
+    collect: Collect,
+    place: Path,
+    before: list[tuple[str, tuple[str, ...]]],
+) -> None:
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 10, each=1)
+    link = deliver(linking, bus / "U_x", url, place)
+    wait_for(master, data)
+    link.end()
+    for script, options in before:
+        deliver(linking, bus / "U_x", url, place, *options, script=script, is_ready=False).process.wait()
+    link = deliver(linking, bus / "U_x", url, place)
+    data += fill(keeping.url, 10, each=1, begin=10)
+    wait_for(master, data)
+    link.end()
+
+
+@pytest.mark.parametrize("is_of_before", [False, True])
+def test_who_could_not_take_over_is_who_he_was(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, *, is_of_before: bool
+) -> None:
+    """Also with a state of a version that remembered no consumers."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 10, each=1)
+    link = deliver(linking, bus / "U_x", url, place)
+    wait_for(master, data)
+    link.end()
+    if is_of_before:
+        progress = Progress(next((place / "state").iterdir()))
+        progress.consumers.clear()
+        progress.flush()
+        progress.close()
+    keeping.process.terminate()
+    keeping.process.wait()
+    assert "refused" in deliver(linking, bus / "U_x", url, place, "--take-over", is_ready=False).fails()
+    keeping.begin()
+    link = deliver(linking, bus / "U_x", url, place)
+    data += fill(keeping.url, 10, each=1, begin=10)
+    wait_for(master, data)
+    link.end()
+
+
+def test_who_takes_over_with_a_copy_of_its_state_that_was_made_while_it_ran(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """When more has been confirmed than any purge may have the server count."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    data = fill(keeping.url, 10, each=1)
+    link = deliver(linking, bus / "U_x", url, place)
+    wait_for(master, data)
+    shutil.copytree(place / "state", place / "old")
+    data += fill(keeping.url, 1100, each=1, begin=10)
+    wait_for(master, data)
+    link.end()
+    link = linking("--deliver", url, "--state", place / "old", "--take-over", bus / "U_x")
+    data += fill(keeping.url, 10, each=1, begin=1110)
+    wait_for(master, data)
+    link.end()
 
 
 def test_who_takes_over_with_an_old_copy_of_its_state_goes_on_where_the_newer_one_had_come_to(
