@@ -23,7 +23,7 @@ from ..core.text import are, counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
-from ..nats.consumer import Consumer, Disputed, Owner, Taken, Unconfirmed, handed_out, moment
+from ..nats.consumer import Consumer, Disputed, Owner, Taken, Unconfirmed, moment
 from ..nats.errors import Away, NatsError
 from ..nats.state import State
 from ..nats.stream import Stream
@@ -92,7 +92,9 @@ class Delivery:
     ) -> None:
         self._path, self._address, self._servers, self._wanted = channel, address, servers, wanted
         self._consumer, self._progress, self._voice = consumer, progress, voice
-        self._owner = Owner(progress.owner, known=progress.consumers, keep=progress.keep_known, rename=progress.rename)
+        self._owner = Owner(
+            progress.owner, known=progress.consumers, handed=progress.handed, keep=progress.keep_known, rename=progress.rename
+        )
         self._waits, self._takes_over = waits, takes_over
         self._target = Target(channel, voice, mode=mode, waits=waits)
         self._sparing = Sparing(voice.warn)
@@ -100,8 +102,6 @@ class Delivery:
         """The number of the last message that has been taken from the stream, and up to which it is told what was removed."""
         self._reply = ""
         """The subject on which the last message is confirmed that has been taken, from any connection."""
-        self._word = ""
-        """For the consumer that it came from."""
         self._look_at = 0.0
         self._waiting: deque[Lines] = deque()
         self._size = 0
@@ -214,7 +214,6 @@ class Delivery:
                 await asyncio.sleep(random.uniform(0, RETRY_SECONDS[0]))
             else:
                 self._takes_over = False
-                self._word = consumer.word
                 return stream, state, consumer
 
     async def _settle(self, connection: Connection, consumer: Consumer) -> None:
@@ -265,7 +264,7 @@ class Delivery:
     async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
         """Notes how far the other delivery has come, if that is further."""
         reached = self._progress.reached
-        taken = await consumer.confirmed(reached.consumer, reached.handed)
+        taken = await consumer.confirmed()
         if taken > (reached.sequence if reached.created == state.created else 0):
             there = await stream.stored(taken)
             self._has_begun = True
@@ -430,8 +429,6 @@ class Delivery:
             line=0,
             time=moment(found.reply),
             moment=0,
-            consumer=self._word,
-            handed=handed_out(found.reply),
         )
         self._done.append(found.reply)
         self._is_busy = False

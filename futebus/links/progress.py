@@ -69,10 +69,6 @@ class Reached(NamedTuple):
     """When it got the one that is being written."""
     subjects: str = ""
     """Of which subjects messages are written, perhaps with wildcards; "" if a version has begun it that did not note that."""
-    consumer: str = ""
-    """The consumer that has handed out the last message that has been written, see `Consumer.word`; "" if that is not known."""
-    handed: int = 0
-    """How many it had handed out then."""
 
 
 class Progress:
@@ -132,10 +128,10 @@ class Progress:
             self.lines[source] = max(self.reached.line, self.lines.get(source, 0))
             self._shares.setdefault(source, source)
         known = json.loads(self._known_slots.content or b'["", 0, []]')
-        self._created, self._looked, marks, *consumers = known
+        known += [[], {}][len(known) - 3 :]  # versions before this one remembered no consumers
+        self._created, self._looked, marks, self.consumers, self.handed = known
+        """`consumers` and `handed`: what is remembered of consumers, see `Owner`. `keep_known` keeps it."""
         self._marks = [Mark(*mark) for mark in marks]
-        self.consumers: list[str] = consumers[0] if consumers else []
-        """What is remembered of consumers: see `Owner.known`. `keep_known` keeps it."""
         self._keeping = threading.Lock()
         self.is_new = is_new = not self._slots.content
         """Whether nobody has used the directory before."""
@@ -261,7 +257,7 @@ class Progress:
     def keep_known(self) -> None:
         """Keeps what is known of the stream, and of consumers. It survives the death of this process."""
         with self._keeping:  # two threads do
-            known = json.dumps([self._created, self._looked, self._marks, self.consumers]).encode()
+            known = json.dumps([self._created, self._looked, self._marks, self.consumers, self.handed]).encode()
             if known != self._known_slots.content:
                 self._known_slots.keep(known)
 

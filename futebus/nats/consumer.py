@@ -55,8 +55,8 @@ ACK_SECONDS = 30.0
 REMEMBERED = 64
 """How many consumers an owner remembers that he has made or removed."""
 
-MOST_UNCONFIRMED = 1000
-"""How many messages a server hands out that are not confirmed, if nothing else is said."""
+AT_ONCE = 32
+"""So many places where a message may be missing are asked for at once."""
 
 TOO_LONG = "Exceeds MaxBytes"
 """What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
@@ -94,19 +94,26 @@ class Owner:
     known: list[str] = field(default_factory=list)
     """Consumers, by short words, that this owner has made, or tried to, or removed. Nobody else goes on with these, unless he has
     been given what this one knows; a server that was restored may have one of them again."""
+    handed: dict[str, int] = field(default_factory=dict)
+    """Of the one that was made last, how many messages it may have handed out to us. It is noted before it is asked."""
     keep: Callable[[], object] = lambda: None
-    """Is called when that has changed."""
+    """Is called when something of that has changed."""
     rename: Callable[[], str] = field(default=lambda: uuid.uuid4().hex)
     """Is called to have another name, for who takes over: who has been given what this one knows, and runs, is to see it."""
 
     def note(self, description: str | None) -> None:
         """Knows a consumer from now on, by its description: one that no other has, or may get. Of others, nothing is kept."""
-        words = (description or "").split(" ")
+        words, word = (description or "").split(" "), word_of(description)
         if len(words) == 3 or words[0] == self.name:
-            self.forget(description)
-            self.known.append(word_of(description))
-            del self.known[:-REMEMBERED]
+            self.known[:] = [*(old for old in self.known if old != word), word][-REMEMBERED:]
             self.keep()
+
+    def removed(self, info: ConsumerInfo) -> None:
+        """Notes that a consumer was removed here."""
+        name, process = _owner_of(info)
+        if name == self.name and process != self.process and not self.knows(info):
+            self.past.add(process)
+        self.note(info.config.description)
 
     def forget(self, description: str | None) -> None:
         """Does not know it any more."""
@@ -114,9 +121,22 @@ class Owner:
             self.known.remove(word_of(description))
             self.keep()
 
+    def hand(self, description: str, count: int) -> None:
+        """Notes how many messages the last one may have handed out when it is asked for more."""
+        word = word_of(description)
+        self.handed[word] = count  # it is never not there
+        for old in self.handed.keys() - {word}:
+            del self.handed[old]
+        self.keep()
+
     def knows(self, info: ConsumerInfo) -> bool:
         """Whether a consumer is known."""
         return word_of(info.config.description) in self.known
+
+    def knows_all_of(self, info: ConsumerInfo) -> bool:
+        """Whether nobody else has gone on with one that is known."""
+        handed = self.handed.get(word_of(info.config.description))
+        return self.knows(info) and (handed is None or not info.ack_floor or info.ack_floor.consumer_seq <= handed)
 
 
 def word_of(description: str | None) -> str:
@@ -160,46 +180,26 @@ class Consumer:
         """The number up to which all has come, and been passed on, that the stream had for us."""
         self._searched = 0
         """Up to which number it has nothing more for us."""
-        self._last = 0
-        """The stream's last number when it was asked for more the last time."""
-        self._is_first = True
-        """Whether no new message has come since."""
-        self._pending = 1
-        """How many more it had for us when it handed out the last one that was passed on."""
-        self._most_unconfirmed = 0
-        """How many it hands out that are not confirmed."""
-        self._may_stall = True
-        """Whether it may stop to hand out for that before all has come that was asked for."""
+        self._sure = 0
+        """How many of those that wait have none missing before them."""
         self._highest = 0
         """The highest number of one that has come."""
         self._unconfirmed: set[int] = set()
         """Those that are not done with."""
 
-    @property
-    def word(self) -> str:
-        """A short word for it, and for no other that was made at another time."""
-        return word_of(self._description)
-
-    async def confirmed(self, word: str = "", handed: int = 0) -> int:
+    async def confirmed(self) -> int:
         """Up to which message the consumer of that name has been confirmed; 0 if there is none, or if that tells nothing.
 
         It tells nothing of one that its owner knows: he knows better. Servers count as confirmed what was removed, and when the
-        messages of one subject are purged, some count all that the stream has, of whatever subject (2.9.10). But that raises the
-        count of what was confirmed by what they had handed out at most: if it is higher still, somebody has gone on with it who
-        was given what its owner knew.
-
-        Args:
-            word: for the consumer that has handed out the last message that its owner has done with.
-            handed: how many that had handed out then.
+        messages of one subject are purged, some count all that the stream has, of whatever subject (2.9.10). But then they
+        have confirmed no more than they had handed out: if it is more, somebody has gone on with it who was given what its owner
+        knew.
 
         Raises:
             Taken: it is of other subjects, of which nobody can tell here how far they have come.
         """
         info = await self._look()
-        if info is None:
-            return 0
-        known = handed if word == word_of(info.config.description) else 0
-        if self._owner.knows(info) and (info.ack_floor.consumer_seq if info.ack_floor else 0) <= known + _most_unconfirmed(info):
+        if info is None or self._owner.knows_all_of(info):
             return 0
         subjects, wanted = info.config.filter_subject or ">", self._subject or ">"
         if subjects != wanted:
@@ -263,8 +263,8 @@ class Consumer:
         """
         if (info := await self._look()) and not takes_over:
             self._check_own(info)
-            if not self._owner.knows(info) and (process := _owner_of(info)[1]) != self._owner.process:
-                self._owner.past.add(process)
+        if info and self._owner.knows(info):
+            self._owner.note(info.config.description)  # however often it is tried to make the next one
         if takes_over:
             if info and _owner_of(info)[0] == self._owner.name:
                 self._owner.note(info.config.description)  # it is not to be another's when we are called otherwise
@@ -308,7 +308,7 @@ class Consumer:
         """
         if before:
             await self.remove()
-            self._owner.note(before.config.description)
+            self._owner.removed(before)
         try:
             with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
                 made = await add_consumer(self._stream, config)
@@ -389,22 +389,22 @@ class Consumer:
                     message, reply = self._waiting[0]
                     if message.sequence <= self._through:
                         self._waiting.popleft()
+                        self._sure = max(self._sure - 1, 0)
                         await self._confirm_again(reply)
                         continue
                     if not self._may_confirm:
                         await self._try_confirming(reply)
-                    await self._compare(message.sequence, reply)
+                    if not self._sure:
+                        await self._compare()
                     self._waiting.popleft()
+                    self._sure -= 1
+                    self._through = message.sequence
                     yield message, reply
                     self._heard = loop.time()  # who takes them has taken his time
                     continue
                 if not self._is_asked:
                     if self._is_idle or self._is_unheard:
                         await self.check(is_settled=self._is_idle)
-                    self._last = (await self._stream.connection.while_open(self._stream.state())).last
-                    self._is_first = True
-                    # Twice as many, since confirmations are on their way.
-                    self._may_stall = len(self._unconfirmed) + 2 * self._batch >= self._most_unconfirmed
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
@@ -444,24 +444,35 @@ class Consumer:
             elif is_settled and info.delivered and await self._has_passed(info.delivered.stream_seq + 1):
                 self._has_left_out()
             else:
-                self._most_unconfirmed = _most_unconfirmed(info)
                 return
         raise self._stream.connection.lost()
 
-    async def _compare(self, sequence: int, reply: str) -> None:
-        """Sees that none is left out before a message that has come, where that can be.
+    async def _compare(self) -> None:
+        """Sees that none is left out before those that wait now.
 
-        When messages of one subject are purged, some servers have a consumer go on behind all that the stream has, of whatever
-        subject (2.9.10). Then the next that comes is the first of what was asked for, or was not there when that was. In the
-        second case the server had others to hand out, and did not, or was about to: to ask at each message, where there are
-        others' between ours, would be slow.
+        When messages of one subject are purged, some servers have a consumer go on further behind, and others' messages are left
+        out, also when nothing was there to be purged (2.9.10). So where numbers are missing, it is asked what the stream has
+        there; for all that wait at once, since it is as far to the server for many as for one.
         """
-        is_first, self._is_first = self._is_first, False
-        is_doubtful = is_first or (sequence > self._last and (self._pending > 0 or self._may_stall))
-        if is_doubtful and sequence > self._through + 1 and await self._has_passed(sequence):
-            self._has_left_out()
-            raise self._stream.connection.lost()
-        self._through, self._pending = sequence, _told(reply, 8)
+        places, before, group = list[tuple[int, int]](), self._through, [message.sequence for message, _ in self._waiting]
+        for sequence in group:
+            if sequence > before + 1:
+                places.append((before, sequence))
+            before = max(sequence, before)
+        if places:
+            connection = self._stream.connection
+            if await connection.while_open(self._has_more(places)):
+                self._has_left_out()
+                raise connection.lost()
+        self._sure = len(group)
+
+    async def _has_more(self, places: list[tuple[int, int]]) -> bool:
+        """Whether the stream has something for us between two numbers of one of these pairs."""
+        for some in (places[start : start + AT_ONCE] for start in range(0, len(places), AT_ONCE)):
+            there = await asyncio.gather(*(next_of(self._stream, begin + 1, self._subject) for begin, _ in some))
+            if any(found is not None and found < end for found, (_, end) in zip(there, some, strict=True)):
+                return True
+        return False
 
     async def _has_passed(self, behind: int) -> bool:
         """Whether the stream has something for us that has not come, before some number."""
@@ -483,6 +494,7 @@ class Consumer:
             await self._request(self._batch, words | {"max_bytes": max(BATCH_BYTES, 2 * self._stream.connection.max_payload)})
 
     async def _request(self, count: int, words: dict[str, int]) -> None:
+        self._owner.hand(self._description, self._count + count)
         self._asked = self._left = count
         self._is_asked, self._is_idle = True, False
         with self._stream.sorted():
@@ -496,7 +508,7 @@ class Consumer:
         if raw.reply.startswith("$JS.ACK."):
             sequence = number(raw.reply)
             self._count += 1
-            if handed_out(raw.reply) != self._count:  # or a server that has come to lead it knows less than the one before
+            if _handed_out(raw.reply) != self._count:  # or a server that has come to lead it knows less than the one before
                 self._has_been_shared()
                 self._changed.set()
                 return
@@ -561,17 +573,11 @@ class Consumer:
 def _is_sound(info: ConsumerInfo) -> bool:
     """Whether what is said of a consumer is what it must be: nats-py takes it as it comes."""
     places = [place for place in (info.delivered, info.ack_floor) if place]
-    numbers = [info.num_pending or 0, info.config.opt_start_seq or 0, max(info.config.max_ack_pending or 0, 0)]
+    numbers = [info.num_pending or 0, info.config.opt_start_seq or 0]
     numbers += [number for place in places for number in (place.stream_seq, place.consumer_seq)]
     words = [info.config.description or "", info.config.filter_subject or ""]
     is_sound = all(type(number) is int and 0 <= number <= MOST_SEQUENCE for number in numbers)
     return is_sound and all(isinstance(word, str) for word in words) and isinstance(info.created, datetime)
-
-
-def _most_unconfirmed(info: ConsumerInfo) -> int:
-    """How many messages a consumer hands out that are not confirmed."""
-    most = info.config.max_ack_pending or MOST_UNCONFIRMED
-    return most if most > 0 else MOST_SEQUENCE
 
 
 def _owner_of(info: ConsumerInfo) -> tuple[str, str]:
@@ -585,7 +591,7 @@ def number(reply: str) -> int:
     return _told(reply, 5)
 
 
-def handed_out(reply: str) -> int:
+def _handed_out(reply: str) -> int:
     """How many messages its consumer had handed out with it, by the subject that it is confirmed on."""
     return _told(reply, 6)
 

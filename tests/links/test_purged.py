@@ -5,7 +5,9 @@ count that as confirmed (nats-server 2.9.10).
 """
 
 import asyncio
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,9 +37,9 @@ def say(url: str, subject: str, *lines: bytes) -> None:
     ask(url, work)
 
 
-def purge(url: str, *, subject: str | None = None, before: int | None = None) -> None:
-    """Removes the messages of a subject, or those before one."""
-    ask(url, lambda stream: stream.jetstream.purge_stream(stream.name, seq=before, subject=subject))
+def purge(url: str, *, subject: str | None = None, before: int | None = None, keep: int | None = None) -> None:
+    """Removes messages: of a subject, before one, all but the last ones."""
+    ask(url, lambda stream: stream.jetstream.purge_stream(stream.name, seq=before, subject=subject, keep=keep))
 
 
 @pytest.mark.parametrize("subject", ["", "/lines.>"])
@@ -97,6 +99,46 @@ def test_what_is_there_comes_to_one_whose_server_waits_for_confirmations(
     link.end()
 
 
+@pytest.mark.parametrize("subject", ["", "/lines.>"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"subject": "lines.a"},
+        {"subject": "lines.a", "keep": 20},
+        {"subject": "lines.a", "before": 1450},
+        {"subject": "lines.none"},
+    ],
+    ids=["all", "all but some", "those before", "nothing"],
+)
+def test_what_lies_between_what_is_purged_comes(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, subject: str, what: dict[str, Any]
+) -> None:
+    """Its consumer goes on with the first that is left of the subject, with what comes next, or in spite of that nothing was."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+
+    async def mix(stream: Stream) -> None:
+        await stream.make(["lines", "lines.>"])
+        for number in range(750):
+            for name in "ab":
+                await stream.jetstream.publish(f"lines.{name}", b"%s%d" % (name.encode(), number))
+
+    ask(keeping.url, mix)
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES{subject}", place)
+    until(lambda: info_of(keeping.url).num_ack_pending == 1000, "the server hands out no more")
+    purge(keeping.url, **what)
+    master.start()
+    say(keeping.url, "lines.b", b"b750")
+    until(lambda: master.data.endswith(b"b750\n"), "the last one comes")
+    found = master.data.split()
+    assert [line for line in found if line.startswith(b"b")] == [b"b%d" % number for number in range(751)]
+    others = [int(line[1:]) for line in found if line.startswith(b"a")]
+    assert others == sorted(set(others))
+    if what["subject"] == "lines.none":
+        assert len(others) == 750
+    link.end()
+
+
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize("options", [(), ("--take-over",)])
 def test_what_is_there_comes_to_one_that_is_started_again(
@@ -128,4 +170,29 @@ def test_what_is_there_comes_to_one_that_is_started_again(
     assert master.data == b"first\na1\na2\na3\nb0\nb1\nb2\nb3\nb4\n"
     link.wait_for("5 messages of ")
     assert " had been removed before they could be delivered" in link.words
+    link.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_is_there_comes_to_one_that_had_taken_it_ahead(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, number: signal.Signals
+) -> None:
+    """The server takes all that it has handed out for confirmed, too."""
+    bus = mounting("max_queue=2")
+    master = collect(bus / ".U_x", at_once=False)
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, "lines.a", *(b"a%d" % number for number in range(20)))
+    say(keeping.url, "lines.b", *(b"b%d" % number for number in range(5)))
+    link = deliver(linking, bus / "U_x", url, place)
+    until(lambda: handed_out(info_of(keeping.url)) == 25, "it has taken all")
+    link.process.send_signal(number)
+    link.process.wait()
+    purge(keeping.url, subject="lines.a")
+    assert confirmed_of(keeping.url) == 25, "the server takes all for confirmed"
+    link = deliver(linking, bus / "U_x", url, place, "--take-over")
+    master.start()
+    until(lambda: master.data.endswith(b"b4\n"), "the last one comes")
+    found = master.data.split()
+    written = len(found) - 5
+    assert found == [*(b"a%d" % number for number in range(written)), *(b"b%d" % number for number in range(5))]
     link.end()

@@ -5,7 +5,9 @@ import contextlib
 
 import pytest
 
-from futebus.nats.connection import PATIENCE, Connection
+from futebus.nats import address
+from futebus.nats.access import Access
+from futebus.nats.connection import PATIENCE, Connection, Servers
 from futebus.nats.consumer import Consumer, Owner
 from futebus.nats.errors import Away
 from futebus.nats.fetching import Pull
@@ -119,9 +121,10 @@ def test_a_confirmation_that_is_lost_is_sent_again(keeping: Server) -> None:
     ask(keeping.url, work)
 
 
+@pytest.mark.parametrize("purged", ["a", "none"])
 @pytest.mark.parametrize("has_more", [False, True])
 def test_what_is_left_out_when_another_subject_is_purged_is_missed(
-    keeping: Server, monkeypatch: pytest.MonkeyPatch, *, has_more: bool
+    keeping: Server, monkeypatch: pytest.MonkeyPatch, purged: str, *, has_more: bool
 ) -> None:
     """Also if nothing comes any more (nats-server 2.9.10 leaves it out)."""
     monkeypatch.setattr("futebus.nats.consumer.EXPIRES_SECONDS", 1.0)
@@ -133,13 +136,55 @@ def test_what_is_left_out_when_another_subject_is_purged_is_missed(
             await stream.jetstream.publish(subject, b"line\n")
         consumer = Consumer(stream, "reader", Owner("me"), "lines.*")
         await consumer.begin(1)  # which takes the first
-        await stream.jetstream.purge_stream("LINES", subject="lines.a")
+        await stream.jetstream.purge_stream("LINES", subject=f"lines.{purged}")
         if has_more:
             await stream.jetstream.publish("lines.a", b"line\n")
         async with asyncio.timeout(DEADLINE), contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
             assert (await anext(messages))[0].sequence == 1
             with pytest.raises(Away, match="its consumer reader has left out messages that are there"):
                 await anext(messages)
+
+    ask(keeping.url, work)
+
+
+def test_what_is_purged_while_it_comes_takes_nothing_else_along(keeping: Server) -> None:
+    """At whatever moment."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.*"])
+        wanted, seen, has_all, owner = list[int](), list[int](), asyncio.Event(), Owner("me")
+
+        async def read() -> None:
+            first = 1
+            while True:
+                connection = await Servers(address.read_servers(keeping.url), Access(), "a test").connect()
+                consumer = Consumer(Stream(connection, "LINES"), "reader", owner, "lines.*")
+                try:
+                    await consumer.begin(first)
+                    async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+                        async for message, reply in messages:
+                            first = message.sequence + 1
+                            if message.subject == "lines.b":
+                                seen.append(message.sequence)
+                            await consumer.confirm(reply)
+                            if message.subject == "lines.end":
+                                has_all.set()
+                except Away:
+                    continue
+                finally:
+                    await connection.close()
+
+        reading = asyncio.ensure_future(read())
+        publish = stream.jetstream.publish
+        for _ in range(300):
+            purging = asyncio.ensure_future(stream.jetstream.purge_stream("LINES", subject="lines.a"))
+            told = await asyncio.gather(*(publish(f"lines.{name}", b"x") for name in "aababb"))
+            wanted += [each.seq for each, name in zip(told, "aababb", strict=True) if name == "b"]
+            await purging
+        await publish("lines.end", b"x")
+        await asyncio.wait_for(has_all.wait(), DEADLINE)
+        reading.cancel()
+        assert seen == sorted(wanted)
 
     ask(keeping.url, work)
 
