@@ -52,11 +52,14 @@ UNHEARD_SECONDS = 0.5
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
-REMEMBERED = 64
+REMEMBERED = 128
 """How many consumers an owner remembers that he has made or removed."""
 
-AT_ONCE = 32
-"""So many places where a message may be missing are asked for at once."""
+AT_ONCE, AT_ONCE_BYTES = 32, 256 << 10
+"""So many places where a message may be missing are asked for at once, and about how many bytes of messages."""
+
+SLOW_BYTES = 50_000
+"""Bytes that come in a second on a line that is slow."""
 
 TOO_LONG = "Exceeds MaxBytes"
 """What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
@@ -95,17 +98,27 @@ class Owner:
     """Consumers, by short words, that this owner has made, or tried to, or removed. Nobody else goes on with these, unless he has
     been given what this one knows; a server that was restored may have one of them again."""
     handed: dict[str, int] = field(default_factory=dict)
-    """Of the one that was made last, how many messages it may have handed out to us. It is noted before it is asked."""
+    """Of some of them, how many messages they may have handed out to us, which is noted before they are asked; or how many it is
+    known that they had handed out."""
     keep: Callable[[], object] = lambda: None
     """Is called when something of that has changed."""
     rename: Callable[[], str] = field(default=lambda: uuid.uuid4().hex)
     """Is called to have another name, for who takes over: who has been given what this one knows, and runs, is to see it."""
 
-    def note(self, description: str | None) -> None:
-        """Knows a consumer from now on, by its description: one that no other has, or may get. Of others, nothing is kept."""
+    def note(self, description: str | None, handed: int | None = None) -> None:
+        """Knows a consumer from now on, by its description: one that no other has, or may get. Of others, nothing is kept.
+
+        Args:
+            description: its.
+            handed: how many messages of it are known here, if there may be more; None: as many as before.
+        """
         words, word = (description or "").split(" "), word_of(description)
         if len(words) == 3 or words[0] == self.name:
             self.known[:] = [*(old for old in self.known if old != word), word][-REMEMBERED:]
+            if handed is not None:
+                self.handed[word] = handed
+            for old in self.handed.keys() - {*self.known}:
+                del self.handed[old]
             self.keep()
 
     def removed(self, info: ConsumerInfo) -> None:
@@ -245,7 +258,9 @@ class Consumer:
         if info is None or info.num_pending or not info.delivered:
             return False
         # What it says of confirmations does not count: it forgets them with messages that are removed.
-        return info.delivered.consumer_seq <= self._count and not self._unconfirmed
+        if info.delivered.consumer_seq > self._count or self._unconfirmed:
+            return False
+        return not await self._has_passed(info.delivered.stream_seq + 1)
 
     async def begin(self, first: int, confirmed: str = "", *, takes_over: bool = False) -> None:
         """Makes it anew. When this returns, the server has given a message, or has said that there is none.
@@ -266,11 +281,12 @@ class Consumer:
         if info and self._owner.knows(info):
             self._owner.note(info.config.description)  # however often it is tried to make the next one
         if takes_over:
-            if info and _owner_of(info)[0] == self._owner.name:
-                self._owner.note(info.config.description)  # it is not to be another's when we are called otherwise
+            if info and _owner_of(info)[0] == self._owner.name and not self._owner.knows(info):
+                # It is not to be another's when we are called otherwise; but nobody here knows what comes to it from now on.
+                self._owner.note(info.config.description, info.ack_floor.consumer_seq if info.ack_floor else 0)
             self._owner.name = self._owner.rename()
         self._description = f"{self._owner.name} {self._owner.process} {uuid.uuid4().hex[:8]}"
-        self._owner.note(self._description)  # whatever happens from now on
+        self._owner.note(self._description, 0)  # whatever happens from now on
         config = ConsumerConfig(
             durable_name=self._name,
             description=self._description,
@@ -454,25 +470,27 @@ class Consumer:
         out, also when nothing was there to be purged (2.9.10). So where numbers are missing, it is asked what the stream has
         there; for all that wait at once, since it is as far to the server for many as for one.
         """
-        places, before, group = list[tuple[int, int]](), self._through, [message.sequence for message, _ in self._waiting]
-        for sequence in group:
-            if sequence > before + 1:
-                places.append((before, sequence))
-            before = max(sequence, before)
-        if places:
-            connection = self._stream.connection
-            if await connection.while_open(self._has_more(places)):
+        places, before, group = deque[tuple[int, Message]](), self._through, [message for message, _ in self._waiting]
+        for message in group:
+            if message.sequence > before + 1:
+                places.append((before, message))
+            before = max(message.sequence, before)
+        connection = self._stream.connection
+        while places:
+            some, size = [places.popleft()], 0
+            while places and len(some) < AT_ONCE and (size := size + len(places[0][1].data)) < AT_ONCE_BYTES:
+                some.append(places.popleft())
+            if await connection.while_open(self._has_more(some)):
                 self._has_left_out()
                 raise connection.lost()
         self._sure = len(group)
 
-    async def _has_more(self, places: list[tuple[int, int]]) -> bool:
-        """Whether the stream has something for us between two numbers of one of these pairs."""
-        for some in (places[start : start + AT_ONCE] for start in range(0, len(places), AT_ONCE)):
-            there = await asyncio.gather(*(next_of(self._stream, begin + 1, self._subject) for begin, _ in some))
-            if any(found is not None and found < end for found, (_, end) in zip(there, some, strict=True)):
-                return True
-        return False
+    async def _has_more(self, places: list[tuple[int, Message]]) -> bool:
+        """Whether the stream has something for us between a number and a message, in one of these pairs."""
+        # What is found is that message, as a rule, and the answer has all of it, and comes behind all that was asked for before.
+        patience = PATIENCE + (sum(len(message.data) for _, message in places) + BATCH_BYTES) / SLOW_BYTES
+        there = await asyncio.gather(*(next_of(self._stream, begin + 1, self._subject, patience) for begin, _ in places))
+        return any(found is not None and found < message.sequence for found, (_, message) in zip(there, places, strict=True))
 
     async def _has_passed(self, behind: int) -> bool:
         """Whether the stream has something for us that has not come, before some number."""
@@ -482,7 +500,7 @@ class Consumer:
         found = await self._stream.connection.while_open(next_of(self._stream, first, self._subject))
         if found is not None and found < behind:
             return True
-        self._searched = behind - 1
+        self._searched = max(behind - 1, self._searched)
         return False
 
     async def _ask(self) -> None:

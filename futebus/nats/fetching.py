@@ -244,14 +244,20 @@ class Pull:
             await self.stream.jetstream.delete_consumer(self.stream.name, self._name)
 
 
-async def next_of(stream: Stream, sequence: int, subject: str | None) -> int | None:
+async def next_of(stream: Stream, sequence: int, subject: str | None, patience: float = PATIENCE) -> int | None:
     """The number of the first message from one on; None if there is none. Who leads the stream is asked.
+
+    Args:
+        stream: of which.
+        sequence: from where on.
+        subject: of which messages, perhaps with wildcards; None: all.
+        patience: for how many seconds the answer is waited for, which has the message.
 
     Raises:
         NoStream: there is no such stream.
         Denied, Away: the server does not let us, or does not answer.
     """
-    found = await stream.following(subject or ">", sequence)
+    found = await stream.following(subject or ">", sequence, patience)
     return found.sequence if found else None
 
 

@@ -177,8 +177,13 @@ class Stream:
                     raise
                 return None
 
-    async def following(self, subject: str, sequence: int) -> Message | None:
+    async def following(self, subject: str, sequence: int, patience: float = PATIENCE) -> Message | None:
         """The first message of a subject that has this number, or a later one; None if there is none.
+
+        Args:
+            subject: perhaps with wildcards.
+            sequence: the number.
+            patience: for how many seconds the answer is waited for.
 
         Raises:
             NoStream: there is no such stream.
@@ -186,7 +191,8 @@ class Stream:
         """
         with self.sorted():
             try:
-                return message_of(await self.jetstream.get_msg(self.name, max(sequence, 1), subject, next=True))
+                jetstream = self.jetstream if patience == PATIENCE else self.connection.client.jetstream(timeout=patience)
+                return message_of(await jetstream.get_msg(self.name, max(sequence, 1), subject, next=True))
             except NotFoundError as error:
                 if error.err_code == NO_STREAM:
                     raise

@@ -8,7 +8,7 @@ import pytest
 from futebus.nats import address
 from futebus.nats.access import Access
 from futebus.nats.connection import PATIENCE, Connection, Servers
-from futebus.nats.consumer import Consumer, Owner
+from futebus.nats.consumer import BATCH, REMEMBERED, Consumer, Copied, Owner
 from futebus.nats.errors import Away
 from futebus.nats.fetching import Pull
 from futebus.nats.state import Message
@@ -139,6 +139,7 @@ def test_what_is_left_out_when_another_subject_is_purged_is_missed(
         await stream.jetstream.purge_stream("LINES", subject=f"lines.{purged}")
         if has_more:
             await stream.jetstream.publish("lines.a", b"line\n")
+        assert not await consumer.is_done()
         async with asyncio.timeout(DEADLINE), contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
             assert (await anext(messages))[0].sequence == 1
             with pytest.raises(Away, match="its consumer reader has left out messages that are there"):
@@ -185,6 +186,97 @@ def test_what_is_purged_while_it_comes_takes_nothing_else_along(keeping: Server)
         await asyncio.wait_for(has_all.wait(), DEADLINE)
         reading.cancel()
         assert seen == sorted(wanted)
+
+    ask(keeping.url, work)
+
+
+def test_what_is_handed_out_again_and_again_is_not_confirmed_for_that(keeping: Server) -> None:
+    """When servers count all that they have handed out as confirmed, as behind a purge, its owner knows how much that may be."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        await stream.jetstream.publish("lines", b"one\n")
+        owner = Owner("me")
+        consumer = Consumer(stream, "reader", owner, None)
+        await consumer.begin(1)
+        async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+            _, reply = await anext(messages)
+            waiting = asyncio.ensure_future(anext(messages))
+            async with asyncio.timeout(DEADLINE):
+                for count in range(2, 3 * BATCH):
+                    await stream.connection.client.publish(reply, b"-NAK")
+                    while consumer._count < count:  # noqa: ASYNC110 - a server sends it
+                        await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+        await stream.jetstream.purge_stream("LINES", subject="none")
+        info = await stream.jetstream.consumer_info("LINES", "reader")
+        assert info.ack_floor
+        assert (info.ack_floor.stream_seq, info.ack_floor.consumer_seq) == (1, 3 * BATCH - 1)
+        assert await Consumer(stream, "reader", owner, None).confirmed() == 0
+        owner.handed.update(dict.fromkeys(owner.handed, BATCH))  # as of a copy that was made before
+        assert await Consumer(stream, "reader", owner, None).confirmed() == 1
+
+    ask(keeping.url, work)
+
+
+def test_who_cannot_take_over_goes_on_where_the_other_has_come_to_then(keeping: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if that one runs with a copy of his state, and so under his name."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        for _ in range(3):
+            await stream.jetstream.publish("lines", b"x")
+        one, other = Owner("me"), Owner("me")
+        consumer = Consumer(stream, "reader", other, None)
+        await consumer.begin(1)
+
+        async def fail(self: Consumer) -> None:
+            raise Away("it does not answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Consumer, "remove", fail)
+            with pytest.raises(Away, match="it does not answer"):
+                await Consumer(stream, "reader", one, None).begin(1, takes_over=True)
+        assert one.name != "me"
+        assert await Consumer(stream, "reader", one, None).confirmed() == 0
+        async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+            for _ in range(3):
+                await consumer.confirm((await anext(messages))[1])
+        async with asyncio.timeout(DEADLINE):
+            while await Consumer(stream, "reader", one, None).confirmed() < 3:  # noqa: ASYNC110 - a server tells it
+                await asyncio.sleep(0.01)
+
+    ask(keeping.url, work)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_who_cannot_remove_a_consumer_of_his_own_tries_again(
+    keeping: Server, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
+) -> None:
+    """However often. Of a process before, it is no copy that runs."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        before, now = Owner("me"), Owner("me")
+        await Consumer(stream, "reader", before, None).begin(1)
+        if is_known:
+            now.known[:] = before.known
+
+        async def fail(self: Consumer) -> None:
+            raise Away("it does not answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Consumer, "remove", fail)
+            for _ in range(2 * REMEMBERED):
+                with pytest.raises(Away, match="it does not answer"):
+                    await Consumer(stream, "reader", now, None).begin(1)
+        await Consumer(stream, "reader", now, None).begin(1)
+        assert now.past == (set() if is_known else {before.process})
+        if not is_known:  # and is there again: so he runs
+            await Consumer(stream, "reader", before, None).begin(1)
+            with pytest.raises(Copied):
+                await Consumer(stream, "reader", now, None).begin(1)
 
     ask(keeping.url, work)
 
