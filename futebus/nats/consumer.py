@@ -280,10 +280,10 @@ class Consumer:
             self._check_own(info)
         if info and self._owner.knows(info):
             self._owner.note(info.config.description)  # however often it is tried to make the next one
+        elif info and takes_over and _owner_of(info)[0] == self._owner.name:
+            # It is not to be another's when we are called otherwise; but nobody here knows what comes to it from now on.
+            self._owner.note(info.config.description, info.ack_floor.consumer_seq if info.ack_floor else 0)
         if takes_over:
-            if info and _owner_of(info)[0] == self._owner.name and not self._owner.knows(info):
-                # It is not to be another's when we are called otherwise; but nobody here knows what comes to it from now on.
-                self._owner.note(info.config.description, info.ack_floor.consumer_seq if info.ack_floor else 0)
             self._owner.name = self._owner.rename()
         self._description = f"{self._owner.name} {self._owner.process} {uuid.uuid4().hex[:8]}"
         self._owner.note(self._description, 0)  # whatever happens from now on

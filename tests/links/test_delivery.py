@@ -66,6 +66,17 @@ def wait_for(collector: Collector, data: bytes) -> None:
     assert collector.data == data
 
 
+def delivered(
+    linking: Linking, channel: Path, server: Server, place: Path, collector: Collector, count: int, each: int = 500
+) -> bytes:
+    """Makes a stream with so many lines, and has them delivered by one that ends then. Returns them."""
+    data = fill(server.url, count, each)
+    link = deliver(linking, channel, f"{server.url}/LINES", place)
+    wait_for(collector, data)
+    link.end()
+    return data
+
+
 def test_what_a_stream_has_comes(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
     master = collect(bus / ".U_x")
     data = fill(keeping.url, 10_000)

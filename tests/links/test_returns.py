@@ -26,7 +26,7 @@ from ..helpers.nats import Server, arrived
 from ..helpers.published import ask, proxied
 from ..helpers.waiting import DEADLINE, until
 from .links import Link, Linking
-from .test_delivery import deliver, fill, numbered, publish, wait_for
+from .test_delivery import deliver, delivered, fill, numbered, publish, wait_for
 
 
 def say(url: str, data: bytes) -> None:
@@ -45,10 +45,7 @@ def test_take_overs_go_on_where_the_other_had_come_to(
     """Also if nothing came before the next start, and if the one before had just been started and got nothing new."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES"
-    data = fill(keeping.url, 10, each=1)
-    link = deliver(linking, bus / "U_x", url, place)
-    wait_for(master, data)
-    link.end()
+    data = delivered(linking, bus / "U_x", keeping, place, master, 10, each=1)
     for more in ((), ("--take-over",), ()):
         state = place / ("other" if more or (place / "other").exists() else "state")
         linking("--deliver", url, "--state", state, *more, bus / "U_x").end()
@@ -425,10 +422,7 @@ def test_whenever_it_is_killed_nobody_else_has_its_consumer(
 ) -> None:
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES"
-    data = fill(keeping.url, 10, each=1)
-    link = deliver(linking, bus / "U_x", url, place)
-    wait_for(master, data)
-    link.end()
+    data = delivered(linking, bus / "U_x", keeping, place, master, 10, each=1)
     for script, options in before:
         deliver(linking, bus / "U_x", url, place, *options, script=script, is_ready=False).process.wait()
     link = deliver(linking, bus / "U_x", url, place)
@@ -444,10 +438,7 @@ def test_who_could_not_take_over_is_who_he_was(
     """Also with a state of a version that remembered no consumers."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES"
-    data = fill(keeping.url, 10, each=1)
-    link = deliver(linking, bus / "U_x", url, place)
-    wait_for(master, data)
-    link.end()
+    data = delivered(linking, bus / "U_x", keeping, place, master, 10, each=1)
     if is_of_before:
         progress = Progress(next((place / "state").iterdir()))
         progress.consumers.clear()
@@ -507,10 +498,7 @@ def test_who_takes_over_what_is_its_own_says_what_was_removed(
     """The server counts that as confirmed."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES"
-    data = fill(keeping.url, 2, each=1)
-    link = deliver(linking, bus / "U_x", url, place)
-    wait_for(master, data)
-    link.end()
+    data = delivered(linking, bus / "U_x", keeping, place, master, 2, each=1)
     rest = fill(keeping.url, 8, each=1, begin=2)
     ask(keeping.url, lambda stream: stream.jetstream.purge_stream(stream.name, seq=9))
     link = deliver(linking, bus / "U_x", url, place, "--take-over")
@@ -531,10 +519,7 @@ def test_one_that_is_ended_while_it_makes_its_consumer_leaves_it(
     """Without one, nobody who takes over would know how far it has come."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES"
-    data = fill(keeping.url, 10)
-    link = deliver(linking, bus / "U_x", url, place)
-    wait_for(master, data)
-    link.end()
+    data = delivered(linking, bus / "U_x", keeping, place, master, 10)
     link, goes_on = slow_link("nats.consumer", "add_consumer", "--deliver", url, "--state", place / "state", bus / "U_x")
     link.process.terminate()
     goes_on.touch()
@@ -575,10 +560,7 @@ def test_who_takes_back_goes_on_where_the_other_had_come_to(
 ) -> None:
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES"
-    data = fill(keeping.url, 20, each=10)
-    link = deliver(linking, bus / "U_x", url, place)
-    wait_for(master, data)
-    link.end()
+    data = delivered(linking, bus / "U_x", keeping, place, master, 20, each=10)
     other = linking("--deliver", url, "--state", place / "other", "--take-over", bus / "U_x")
     if has_more:
         data += fill(keeping.url, 20, each=10, begin=20)

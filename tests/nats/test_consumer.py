@@ -220,6 +220,11 @@ def test_what_is_handed_out_again_and_again_is_not_confirmed_for_that(keeping: S
     ask(keeping.url, work)
 
 
+async def not_answered(_: Consumer) -> None:
+    """Fails as what is asked of a server that does not answer."""
+    raise Away("it does not answer")
+
+
 def test_who_cannot_take_over_goes_on_where_the_other_has_come_to_then(keeping: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if that one runs with a copy of his state, and so under his name."""
 
@@ -231,11 +236,8 @@ def test_who_cannot_take_over_goes_on_where_the_other_has_come_to_then(keeping: 
         consumer = Consumer(stream, "reader", other, None)
         await consumer.begin(1)
 
-        async def fail(self: Consumer) -> None:
-            raise Away("it does not answer")
-
         with monkeypatch.context() as patched:
-            patched.setattr(Consumer, "remove", fail)
+            patched.setattr(Consumer, "remove", not_answered)
             with pytest.raises(Away, match="it does not answer"):
                 await Consumer(stream, "reader", one, None).begin(1, takes_over=True)
         assert one.name != "me"
@@ -263,11 +265,8 @@ def test_who_cannot_remove_a_consumer_of_his_own_tries_again(
         if is_known:
             now.known[:] = before.known
 
-        async def fail(self: Consumer) -> None:
-            raise Away("it does not answer")
-
         with monkeypatch.context() as patched:
-            patched.setattr(Consumer, "remove", fail)
+            patched.setattr(Consumer, "remove", not_answered)
             for _ in range(2 * REMEMBERED):
                 with pytest.raises(Away, match="it does not answer"):
                     await Consumer(stream, "reader", now, None).begin(1)

@@ -96,9 +96,7 @@ def _killed(server: Server) -> None:
 
 
 def _ended(server: Server) -> None:
-    server.process.terminate()
-    server.process.wait()
-    server.begin()
+    server.restart()
 
 
 @pytest.mark.parametrize("how", [_killed, _ended])
