@@ -114,9 +114,10 @@ async def look_around(stream: Stream, state: State, consumer: Consumer, progress
         consumer: brings what is for us.
         progress: where it is noted.
     """
-    with contextlib.suppress(NatsError):  # who takes messages meets it too, if it matters
-        while True:
+    while True:
+        with contextlib.suppress(NatsError):  # who takes messages meets it too, if it matters
             if await consumer.is_done():
                 progress.look(state.created, state.last)
-            await asyncio.sleep(AROUND_SECONDS)
+        await asyncio.sleep(AROUND_SECONDS)
+        with contextlib.suppress(NatsError):
             state = await stream.state()

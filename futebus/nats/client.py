@@ -11,11 +11,12 @@ import contextlib
 import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import nats.errors
 from nats.aio.client import PING_PROTO, PONG_PROTO
 from nats.aio.client import Client as NatsClient
+from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.protocol.parser import Parser as NatsParser
 
@@ -50,6 +51,17 @@ LEAVE_SECONDS = 1.0
 
 LARGE_BYTES = 16 << 10
 """A message of so many bytes is not copied once more to be sent."""
+
+SIGN_BYTES = 8 << 10
+"""So many bytes that come or go while something is waited for say that it is on its way. Fewer may be signs of life alone."""
+
+MOST_BEHIND = 64 << 20
+"""Nothing that is waited for is behind more bytes than these: a server that has as many for a connection closes it."""
+
+FOREVER = 1e9
+"""Seconds that nats-py waits, where it is not what ends the waiting."""
+
+T = TypeVar("T")
 
 Take = Callable[[bytes, bytes, dict[str, str], bytes], object]
 """Is given a message: its subject, where to answer, its headers, the rest."""
@@ -133,6 +145,19 @@ class Parser(NatsParser):
         return True
 
 
+class Movement:
+    """Whether bytes come and go."""
+
+    def __init__(self, transport: Direct) -> None:
+        self._transport = transport
+        self._before = transport.moved
+
+    def goes_on(self) -> bool:
+        """Whether many have come or gone since this was last asked, or since it was made."""
+        before, self._before = self._before, self._transport.moved
+        return self._before >= before + SIGN_BYTES
+
+
 class Client(NatsClient):
     """nats-py's, as said above."""
 
@@ -160,6 +185,63 @@ class Client(NatsClient):
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=LEAVE_SECONDS)
+
+    # ------------------------------------------------------------------------------------------ patience
+
+    def movement(self) -> Movement:
+        """Tells from now on whether bytes come and go."""
+        return Movement(self._transport)
+
+    async def patiently(self, work: Awaitable[T], seconds: float) -> T:
+        """Waits for something that a server must do within some seconds, or a slow line with it for longer.
+
+        Raises:
+            TimeoutError: it is not done, and nothing comes or goes any more that it could be behind.
+        """
+        doing = asyncio.ensure_future(work)
+        movement, last = self.movement(), self._transport.moved + MOST_BEHIND
+        try:
+            while not (await asyncio.wait([doing], timeout=seconds))[0]:
+                if not movement.goes_on() or self._transport.moved > last:
+                    raise TimeoutError
+            return doing.result()
+        finally:
+            if not doing.done():
+                doing.cancel()
+                await asyncio.wait([doing])
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        timeout: float = 0.5,  # noqa: ASYNC109 - it is nats-py's
+        old_style: bool = False,
+        headers: dict[str, Any] | None = None,
+    ) -> Msg:
+        """As nats-py's, patiently."""
+        try:
+            return await self.patiently(super().request(subject, payload, FOREVER, old_style, headers), timeout)
+        except TimeoutError:
+            raise nats.errors.TimeoutError from None
+
+    async def flush(self, timeout: float = 10) -> None:  # noqa: ASYNC109
+        """As nats-py's, patiently."""
+        try:
+            await self.patiently(super().flush(FOREVER), timeout)  # type: ignore[arg-type]
+        except TimeoutError:
+            raise nats.errors.FlushTimeoutError from None
+
+    async def _ping_interval(self) -> None:
+        movement = self.movement()
+        while True:
+            await asyncio.sleep(self.options["ping_interval"])
+            if movement.goes_on():
+                self._pings_outstanding = 0  # the answers are behind that
+            self._pings_outstanding += 1
+            if self._pings_outstanding > self.options["max_outstanding_pings"]:
+                await self._process_op_err(nats.errors.StaleConnectionError())
+                return
+            await self._send_ping()
 
     # ------------------------------------------------------------------------------------------ what comes
 

@@ -140,8 +140,7 @@ class Connection:
             Away: that takes too long, or the connection has failed.
         """
         with self._sorted():
-            async with asyncio.timeout(PATIENCE):
-                await self.client.sent()
+            await self.client.patiently(self.client.sent(), PATIENCE)
 
     async def confirm(self) -> None:
         """Waits until the server has got all that the system had when this was called: see `settle`.
@@ -150,7 +149,7 @@ class Connection:
             Away: the connection has failed, or it does not answer.
         """
         with self._sorted():
-            await self.client.flush(PATIENCE)  # type: ignore[arg-type]
+            await self.client.flush(PATIENCE)
 
     async def while_open(self, work: Awaitable[T]) -> T:
         """Does something as long as the connection is of use. nats-py would wait for an answer that cannot come any more.

@@ -26,8 +26,9 @@ from nats.js.errors import NotFoundError
 
 from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
-from .fetching import ALL_CAME, next_of
+from .fetching import ALL_CAME, TOO_LONG, next_of
 from .limits import add_consumer, most_at_once
+from .pace import Pace
 from .state import Message
 from .stream import MOST_SEQUENCE, Stream
 
@@ -35,7 +36,7 @@ BATCH = 256
 """Messages that are asked for at once, at most."""
 
 BATCH_BYTES = 8 << 20
-"""Their bytes, at most, or one message of any length."""
+"""Their bytes, at most, as far as a line carries them; or one message of any length."""
 
 EXPIRES_SECONDS = 20.0
 """For how long the server is to wait for messages before it is asked again."""
@@ -57,12 +58,6 @@ REMEMBERED = 128
 
 AT_ONCE, AT_ONCE_BYTES = 32, 256 << 10
 """So many places where a message may be missing are asked for at once, and about how many bytes of messages."""
-
-SLOW_BYTES = 50_000
-"""Bytes that come in a second on a line that is slow."""
-
-TOO_LONG = "Exceeds MaxBytes"
-"""What servers say, among other words, when the next message is longer than what is left of the bytes that were asked for."""
 
 REMOVED, NOBODY = "Consumer Deleted", "503"
 """What they say to who has asked a consumer that is removed then; and the status of what nobody answers, as of one that was."""
@@ -176,6 +171,13 @@ class Consumer:
         self._batch = BATCH
         self._asked = self._left = 0
         """How many messages the last request was for, and how many of them have not come."""
+        self._pace = Pace(max(BATCH_BYTES, 2 * stream.connection.max_payload))
+        self._asked_at = 0.0
+        """When that was."""
+        self._there = self._came = 0
+        """How many of those messages the server had then, as far as it had said, and how many bytes have come since."""
+        self._pending = 1
+        """How many more it has, as it said last."""
         self._is_asked = False
         """Whether the server has been asked for messages and may send more."""
         self._is_long = False
@@ -273,11 +275,12 @@ class Consumer:
         Raises:
             Taken: one of that name is somebody else's.
             Disputed: somebody has removed it at once, or has got messages of it.
-            Denied: the server does not let us take messages, or confirm them, as far as that can be known yet.
+            Denied: the server does not let us take messages, ask for them, or confirm them, as far as that can be known yet.
             NatsError: as for `Stream`.
         """
         if (info := await self._look()) and not takes_over:
             self._check_own(info)
+        await self._stream.connection.while_open(self._stream.check_readable())  # which is wanted later, at any time
         if info and self._owner.knows(info):
             self._owner.note(info.config.description)  # however often it is tried to make the next one
         elif info and takes_over and _owner_of(info)[0] == self._owner.name:
@@ -365,7 +368,7 @@ class Consumer:
             self._changed.clear()
             await self._request(1, {"no_wait": True})
             try:
-                await asyncio.wait_for(connection.while_open(self._changed.wait()), PATIENCE)
+                await connection.client.patiently(connection.while_open(self._changed.wait()), PATIENCE)
             except TimeoutError:
                 raise Away(f"{connection.server.shown} does not answer") from None
             if connection.is_closed.is_set():
@@ -396,6 +399,7 @@ class Consumer:
         """
         loop = asyncio.get_running_loop()
         closed = asyncio.ensure_future(self._stream.connection.is_closed.wait())
+        movement = self._stream.connection.client.movement()
         self._heard = loop.time()
         try:
             while True:
@@ -431,6 +435,8 @@ class Consumer:
                         await asyncio.wait([changed, closed], timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                     finally:
                         changed.cancel()
+                    if movement.goes_on():  # a message may take long
+                        self._heard = loop.time()
                     if loop.time() - self._heard > 2.5 * HEARTBEAT_SECONDS:
                         raise Away(f"{self._stream.connection.server.shown} does not answer")
         finally:
@@ -475,10 +481,10 @@ class Consumer:
             if message.sequence > before + 1:
                 places.append((before, message))
             before = max(message.sequence, before)
-        connection = self._stream.connection
+        connection, most = self._stream.connection, min(AT_ONCE_BYTES, self._pace.bytes)
         while places:
             some, size = [places.popleft()], 0
-            while places and len(some) < AT_ONCE and (size := size + len(places[0][1].data)) < AT_ONCE_BYTES:
+            while places and len(some) < AT_ONCE and (size := size + len(places[0][1].data)) < most:
                 some.append(places.popleft())
             if await connection.while_open(self._has_more(some)):
                 self._has_left_out()
@@ -487,9 +493,8 @@ class Consumer:
 
     async def _has_more(self, places: list[tuple[int, Message]]) -> bool:
         """Whether the stream has something for us between a number and a message, in one of these pairs."""
-        # What is found is that message, as a rule, and the answer has all of it, and comes behind all that was asked for before.
-        patience = PATIENCE + (sum(len(message.data) for _, message in places) + BATCH_BYTES) / SLOW_BYTES
-        there = await asyncio.gather(*(next_of(self._stream, begin + 1, self._subject, patience) for begin, _ in places))
+        # What is found is that message, as a rule, and the answer has all of it.
+        there = await asyncio.gather(*(next_of(self._stream, begin + 1, self._subject) for begin, _ in places))
         return any(found is not None and found < message.sequence for found, (_, message) in zip(there, places, strict=True))
 
     async def _has_passed(self, behind: int) -> bool:
@@ -509,11 +514,12 @@ class Consumer:
             # A server may have messages that are longer than it takes now, or than another one takes that we are connected to.
             await self._request(1, words)
         else:
-            await self._request(self._batch, words | {"max_bytes": max(BATCH_BYTES, 2 * self._stream.connection.max_payload)})
+            await self._request(self._batch, words | {"max_bytes": self._pace.bytes})
 
     async def _request(self, count: int, words: dict[str, int]) -> None:
         self._owner.hand(self._description, self._count + count)
         self._asked = self._left = count
+        self._there, self._came, self._asked_at = min(count, self._pending), 0, asyncio.get_running_loop().time()
         self._is_asked, self._is_idle = True, False
         with self._stream.sorted():
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self._name}"
@@ -536,6 +542,12 @@ class Consumer:
             self._waiting.append((Message(sequence, raw.subject, raw.headers or {}, raw.data), raw.reply))
             self._left -= 1
             self._is_asked, self._is_long = self._left > 0, False
+            self._came += len(raw.data)
+            if self._there == 1:
+                self._know_pace()
+            self._there -= 1
+            if not self._is_asked:
+                self._pending = still_there(raw.reply)
         else:
             told = raw.headers or {}
             status, words = told.get("Status"), told.get("Description", "")
@@ -543,8 +555,9 @@ class Consumer:
                 return
             # What was asked for has come to its end, or its consumer has: asked again, the latter is not answered.
             self._is_asked, self._is_idle = False, status in ("404", "408")
-            if TOO_LONG in words and self._left < self._asked:
-                pass  # the next one is too long for what was left of the bytes
+            self._pending = 0 if self._is_idle else 1
+            if TOO_LONG in words and self._left < self._asked:  # the next one is too long for what was left of the bytes
+                self._know_pace()
             elif TOO_LONG in words and not self._is_long:
                 self._is_long = True
             elif TOO_LONG in words:
@@ -556,6 +569,10 @@ class Consumer:
             elif status not in ("404", "408"):
                 self._fail(f"its consumer {self._name}: {words or status}")
         self._changed.set()
+
+    def _know_pace(self) -> None:
+        if self._there > 0:  # or else it had to wait for them itself
+            self._pace.took(self._came, asyncio.get_running_loop().time() - self._asked_at)
 
     def _has_gone(self) -> None:
         self._fail(f"its consumer {self._name} has gone", Disputed)
@@ -612,6 +629,11 @@ def number(reply: str) -> int:
 def _handed_out(reply: str) -> int:
     """How many messages its consumer had handed out with it, by the subject that it is confirmed on."""
     return _told(reply, 6)
+
+
+def still_there(reply: str) -> int:
+    """How many messages more its consumer had for us, by the subject that it is confirmed on."""
+    return _told(reply, 8)
 
 
 def moment(reply: str) -> int:

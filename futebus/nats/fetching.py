@@ -18,19 +18,20 @@ from nats.js.errors import NotFoundError
 from .connection import PATIENCE
 from .errors import Away
 from .limits import add_consumer, most_at_once
+from .pace import Pace
 from .stream import NO_STREAM, Stream
 
 DETAILS_SECONDS = 120.0
 """Within which time a server must tell which messages are gone: they may be many."""
 
 ASKED_BYTES = 4 << 20
-"""What a server is asked for at once, and so about what waits here: much more than a connection holds on its way."""
+"""What a server is asked for at once, at most, and so about what waits here: much more than a connection holds on its way."""
 
 ASKED_MESSAGES = 1000
 """The same for messages that are short."""
 
 ANY_BYTES = 64 << 20
-"""What no message is longer than: asked for when the next one is longer than what is asked for at once."""
+"""What no message is longer than."""
 
 ASKED_SECONDS = 5.0
 """How long a server may have nothing for us before we look whether it should."""
@@ -41,6 +42,9 @@ IDLE_SECONDS = 60.0
 _API = "$JS.API"
 _REFUSED = "409"
 """The status of a request whose bytes do not suffice for the next message, or that is for more than the server allows."""
+
+TOO_LONG = "Exceeds MaxBytes"
+"""What servers say with it, among other words, when the next message is longer than what is left of the bytes."""
 
 ALL_CAME = "Batch Completed"
 """What servers from 2.10 on say with that same status when all messages have come that were asked for."""
@@ -72,7 +76,7 @@ class Pull:
         self.stream, self.next, self.subject, self.headers_only = stream, first, subject, headers_only
         self._arrived: list[Fetched] = []
         self._news = asyncio.Event()
-        self._status = ""
+        self._status = self._words = ""
         self._asked = 0
         """How many messages of the last request have not come."""
         self._pending = 1
@@ -81,9 +85,13 @@ class Pull:
         """How many it has sent."""
         self._is_torn = False
         """Whether messages were lost on the way."""
-        self._most, self._most_bytes = ASKED_MESSAGES, ASKED_BYTES
+        self._most, self._pace = ASKED_MESSAGES, Pace(ASKED_BYTES)
         """What it asks for at once."""
+        self._is_long = False
+        """Whether the next message is longer than that."""
         self._asked_at = time.monotonic()
+        self._came, self._waited = 0, 0.0
+        """How many bytes have come since then, and for how many seconds it was waited for them."""
         self._idle = IDLE_SECONDS
 
     @property
@@ -129,9 +137,9 @@ class Pull:
         if len(words) < 9:
             if told.get("Description") == ALL_CAME:  # we count, too, and may have asked for others
                 return
-            self._status = told.get("Status", "")
+            self._status, self._words = told.get("Status", ""), told.get("Description", "")
             if self._status != "100":  # which says that it is there
-                self._asked = 0
+                self._end_request()
         else:
             try:
                 sequence, count, moment, pending = map(int, words[5:9] if len(words) == 9 else words[7:11])
@@ -142,14 +150,23 @@ class Pull:
             self._count += 1
             self._is_torn |= count != self._count
             self._asked -= 1
+            self._came += len(data)
+            self._is_long = False
             self._pending = pending
+            if self._asked <= 0:
+                self._end_request()
             if not self._is_torn:
                 # A server takes any bytes for a subject.
                 self._arrived.append(Fetched(sequence, subject.decode(errors="replace"), told, data, moment))
         self._news.set()
 
+    def _end_request(self) -> None:
+        self._asked = 0
+        if self._came and not self.headers_only:
+            self._pace.took(self._came, self._waited)
+
     async def _ask_up_to(self, end: int) -> None:
-        await self._ask(min(end - self.next, self._most), ASKED_SECONDS)
+        await self._ask(1 if self._is_long else min(end - self.next, self._most), ASKED_SECONDS)
 
     async def _asks_for_less(self) -> bool:
         """Asks for fewer messages from now on if the server does not allow as many. Returns whether that is so."""
@@ -167,8 +184,11 @@ class Pull:
         return Away(f"{self.stream.shown}: message {self.next} has not come")
 
     async def _ask(self, count: int, seconds: float) -> None:
-        wanted = {"batch": count, "max_bytes": self._most_bytes, "expires": int(seconds * 1e9)}
-        self._asked, self._status, self._asked_at = count, "", time.monotonic()
+        # Of what is not sent, servers count the bytes, too.
+        size = ANY_BYTES if self._is_long or self.headers_only else self._pace.bytes
+        wanted = {"batch": count, "max_bytes": size, "expires": int(seconds * 1e9)}
+        self._asked, self._status, self._words, self._asked_at = count, "", "", time.monotonic()
+        self._came, self._waited = 0, 0.0
         with self.stream.sorted():
             await self.stream.connection.client.publish(
                 f"{_API}.CONSUMER.MSG.NEXT.{self.stream.name}.{self._name}", json.dumps(wanted).encode(), self._inbox
@@ -177,8 +197,10 @@ class Pull:
     async def _wait(self, seconds: float) -> bool:
         """Waits for a message or the end of a request. Returns whether that has come."""
         if not self._news.is_set():
+            begin = time.monotonic()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), seconds)
+                await self.stream.connection.client.patiently(self._news.wait(), seconds)
+            self._waited += time.monotonic() - begin
         return self._news.is_set()
 
     async def some(self, end: int) -> list[Fetched]:
@@ -204,10 +226,10 @@ class Pull:
             if self._is_torn or not has_come:
                 raise self._not_come()
             if not self._arrived and not self._asked:
-                if self._status == _REFUSED and await self._asks_for_less():
-                    continue
-                if self._status == _REFUSED and self._most_bytes < ANY_BYTES:
-                    self._most_bytes = ANY_BYTES
+                if self._status == _REFUSED and TOO_LONG in self._words and not self._is_long:
+                    self._is_long = True
+                elif self._status == _REFUSED and await self._asks_for_less():
+                    pass
                 elif is_known:
                     raise self._not_come()
                 else:
@@ -244,20 +266,19 @@ class Pull:
             await self.stream.jetstream.delete_consumer(self.stream.name, self._name)
 
 
-async def next_of(stream: Stream, sequence: int, subject: str | None, patience: float = PATIENCE) -> int | None:
+async def next_of(stream: Stream, sequence: int, subject: str | None) -> int | None:
     """The number of the first message from one on; None if there is none. Who leads the stream is asked.
 
     Args:
         stream: of which.
         sequence: from where on.
         subject: of which messages, perhaps with wildcards; None: all.
-        patience: for how many seconds the answer is waited for, which has the message.
 
     Raises:
         NoStream: there is no such stream.
         Denied, Away: the server does not let us, or does not answer.
     """
-    found = await stream.following(subject or ">", sequence, patience)
+    found = await stream.following(subject or ">", sequence)
     return found.sequence if found else None
 
 

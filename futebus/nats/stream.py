@@ -177,13 +177,12 @@ class Stream:
                     raise
                 return None
 
-    async def following(self, subject: str, sequence: int, patience: float = PATIENCE) -> Message | None:
+    async def following(self, subject: str, sequence: int) -> Message | None:
         """The first message of a subject that has this number, or a later one; None if there is none.
 
         Args:
             subject: perhaps with wildcards.
             sequence: the number.
-            patience: for how many seconds the answer is waited for.
 
         Raises:
             NoStream: there is no such stream.
@@ -191,8 +190,7 @@ class Stream:
         """
         with self.sorted():
             try:
-                jetstream = self.jetstream if patience == PATIENCE else self.connection.client.jetstream(timeout=patience)
-                return message_of(await jetstream.get_msg(self.name, max(sequence, 1), subject, next=True))
+                return message_of(await self.jetstream.get_msg(self.name, max(sequence, 1), subject, next=True))
             except NotFoundError as error:
                 if error.err_code == NO_STREAM:
                     raise
@@ -214,6 +212,16 @@ class Stream:
                     raise
                 return None
             return told["message"]["seq"], moment(told["message"]["time"])
+
+    async def check_readable(self) -> None:
+        """Sees that the server lets us ask for messages by their numbers, if it has any: none comes of that.
+
+        Raises:
+            Denied: it does not; or the connection is given up, see `Connection.while_open`.
+            NatsError: as for `stored`.
+        """
+        if self._last:  # or else see `last`
+            await self.stored(MOST_SEQUENCE)
 
     @property
     def is_alone(self) -> bool:

@@ -8,11 +8,14 @@ they do so all the same.
 import asyncio
 import contextlib
 import errno
+import fcntl
 import itertools
 import mmap
 import os
 import socket
 import ssl
+import struct
+import termios
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -127,6 +130,8 @@ class Direct(Transport):
         self._is_sent.set()
         self._error: OSError | None = None
         """Why nothing more can be sent."""
+        self._came = self._given = 0
+        """How many bytes have come, and how many were given to be sent."""
         self._is_over = False
 
     def __bool__(self) -> bool:
@@ -190,6 +195,7 @@ class Direct(Transport):
         else:
             count = await self._receive(into)
         self._is_over |= not count
+        self._came += count
         return count
 
     async def _receive(self, into: memoryview) -> int:
@@ -249,6 +255,7 @@ class Direct(Transport):
         if self._streams is not None:
             # What cannot be read is found out before any of it is sent.
             for data in [piece.read() if isinstance(piece, Extent) else piece for piece in payload]:
+                self._given += len(data)
                 self._streams.write(data)  # type: ignore[no-untyped-call]
             return
         if self._error is not None:
@@ -257,6 +264,7 @@ class Direct(Transport):
             if len(piece):
                 self._unsent.append(piece.view() if isinstance(piece, Extent) else memoryview(piece))
                 self._waiting += len(piece)
+                self._given += len(piece)
         if self._is_sent.is_set():
             self._send()
 
@@ -265,6 +273,16 @@ class Direct(Transport):
         """How many bytes the system does not have yet."""
         writer = self._streams._io_writer if self._streams is not None else None
         return self._waiting if writer is None else writer.transport.get_write_buffer_size()
+
+    @property
+    def moved(self) -> int:
+        """How many bytes have come, and how many the other system has got: more and more, however slow a line."""
+        writer = self._streams._io_writer if self._streams is not None else None
+        one = self._socket if writer is None else writer.get_extra_info("socket")
+        left = 0
+        if one is not None and one.fileno() >= 0:
+            left = struct.unpack("i", fcntl.ioctl(one.fileno(), termios.TIOCOUTQ, bytes(4)))[0]  # SIOCOUTQ of tcp(7)
+        return self._came + self._given - self.unsent - left
 
     def _send(self) -> None:
         """Gives the system what it takes. It is asked again when it takes more."""

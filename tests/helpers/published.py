@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
@@ -140,10 +141,11 @@ class Proxy:
 
     Args:
         port: of the server.
+        up, down: how many bytes a second it carries to the server, and from there; 0: as many as there are.
     """
 
-    def __init__(self, port: int) -> None:
-        self._to = port
+    def __init__(self, port: int, *, up: int = 0, down: int = 0) -> None:
+        self._to, self._up, self._down = port, up, down
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -177,16 +179,20 @@ class Proxy:
 
     def _join(self, client: socket.socket, server: socket.socket) -> None:
         with client, server:
-            back = threading.Thread(target=self._carry, args=(server, client), daemon=True)
+            back = threading.Thread(target=self._carry, args=(server, client, self._down), daemon=True)
             back.start()
-            self._carry(client, server)
+            self._carry(client, server, self._up)
             back.join()
 
-    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+    def _carry(self, one: socket.socket, other: socket.socket, rate: int) -> None:
         with contextlib.suppress(OSError):
-            while data := one.recv(1 << 16):
+            if rate:  # little is on its way on a slow line
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
+            while data := one.recv(rate // 20 or 1 << 16):
                 self._goes.wait()
                 other.sendall(data)
+                if rate:
+                    time.sleep(len(data) / rate)
         for each in (one, other):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -221,9 +227,9 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def proxied(server: Server) -> Iterator[Proxy]:
-    """A network before a server."""
-    proxy = Proxy(server.port)
+def proxied(server: Server, *, up: int = 0, down: int = 0) -> Iterator[Proxy]:
+    """A network before a server, as for `Proxy`."""
+    proxy = Proxy(server.port, up=up, down=down)
     try:
         yield proxy
     finally:

@@ -28,6 +28,7 @@ PULLS = 'publish: { deny: "$JS.API.CONSUMER.MSG.NEXT.>" }'
 CONFIRMATIONS = 'publish: { deny: "$JS.ACK.>" }'
 CONSUMERS = 'publish: { deny: "$JS.API.CONSUMER.>" }'
 ANSWERS = 'subscribe: { deny: "_INBOX.>" }'
+QUESTIONS = 'publish: { deny: "$JS.API.STREAM.MSG.GET.>" }'
 
 RELOADED = "Reloaded server configuration"
 
@@ -50,7 +51,7 @@ def begun(bus: Mount, linking: Linking, server: Server, place: Path, *more: str,
     return deliver(linking, bus / "U_x", f"{server.as_user('n:pw')}/LINES", place, *more, is_ready=is_ready)
 
 
-@pytest.mark.parametrize("denied", [PULLS, CONFIRMATIONS, CONSUMERS, ANSWERS])
+@pytest.mark.parametrize("denied", [PULLS, CONFIRMATIONS, CONSUMERS, ANSWERS, QUESTIONS])
 @pytest.mark.parametrize("more", [(), ("--wait",)])
 def test_who_may_not_take_or_confirm_ends_at_its_start(
     bus: Mount, linking: Linking, serving: Serving, collect: Collect, place: Path, denied: str, more: tuple[str, ...]

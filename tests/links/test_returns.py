@@ -15,6 +15,7 @@ from futebus.links.progress import SPOOLS, Progress
 from futebus.links.sparing import FEW
 from futebus.nats import runs
 from futebus.nats.consumer import BATCH, Consumer, Disputed, Owner, Taken, moment
+from futebus.nats.errors import Away
 from futebus.nats.limits import add_consumer, most_at_once
 from futebus.nats.runs import Where
 from futebus.nats.state import Message
@@ -830,6 +831,43 @@ def test_how_far_a_stream_has_come_with_others_is_known(keeping: Server, place: 
     ask(keeping.url, work)
     progress.close()
     assert said == []
+
+
+def test_how_far_it_has_come_is_known_also_behind_an_answer_that_came_too_late(
+    keeping: Server, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("futebus.links.agreement.AROUND_SECONDS", 0.01)
+    progress = Progress(place / "state", "lines.mine")
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        state = await stream.state()
+        progress.note(created=state.created)
+        consumer = Consumer(stream, "reader", Owner("me"), "lines.mine")
+        await consumer.begin(1)
+        is_done, is_late = consumer.is_done, asyncio.Event()
+
+        async def noted() -> bool:
+            try:
+                return await is_done()
+            except Away:
+                is_late.set()
+                raise
+
+        monkeypatch.setattr(consumer, "is_done", noted)
+        patient, stream.jetstream = stream.jetstream, stream.connection.client.jetstream(timeout=0.1)
+        looking = asyncio.ensure_future(look_around(stream, state, consumer, progress))
+        async with asyncio.timeout(DEADLINE):
+            with keeping.hanging():
+                await is_late.wait()
+            stream.jetstream = patient
+            await stream.jetstream.publish("lines.other", b"no")
+            while not progress.looked:  # noqa: ASYNC110 - a server tells it
+                await asyncio.sleep(0.01)
+        looking.cancel()
+
+    ask(keeping.url, work)
+    progress.close()
 
 
 def test_one_who_floods_a_stream_with_invented_spools_has_nothing_left_out_or_forgotten(

@@ -1,0 +1,124 @@
+"""Slow lines between a host and a server: who waits for a message that takes long sees that it is on its way."""
+
+from pathlib import Path
+
+import pytest
+
+from futebus.nats import address
+from futebus.nats.access import Access
+from futebus.nats.pace import Pace
+from futebus.nats.reader import Reader
+from futebus.nats.stream import Stream
+
+from ..helpers.collectors import Collect
+from ..helpers.mounts import Mount, Mounting
+from ..helpers.nats import Server
+from ..helpers.published import Proxy, ask, lines_in, messages, proxied
+from ..helpers.recorders import Recording
+from ..helpers.waiting import until
+from .links import Linking
+from .test_delivery import deliver, wait_for
+
+RATE = 20_000
+"""Bytes a second: a message takes longer than a server has to answer."""
+
+LINES = [b"%d " % number + b"x" * 130_000 + b"\n" for number in range(2)]
+ALL = b"".join(LINES)
+
+
+def url(net: Proxy, path: str = "") -> str:
+    return f"nats://127.0.0.1:{net.port}{path}"
+
+
+def fill(server: Server) -> None:
+    """Makes a stream with these lines, and others between."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines", "lines.>"])
+        for line in LINES:
+            await stream.jetstream.publish("lines.other", b"no")
+            await stream.jetstream.publish("lines", line)
+
+    ask(server.url, work)
+
+
+def test_to_a_delivery(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
+    """Also behind a gap, where it is asked what is there."""
+    master = collect(bus / ".U_x")
+    fill(keeping)
+    with proxied(keeping, down=RATE) as net:
+        link = deliver(linking, bus / "U_x", url(net, "/LINES/lines"), place, is_ready=False)
+        wait_for(master, ALL)
+        link.end()
+        assert "waiting" not in link.words
+        assert net.connections == 1
+
+
+def test_to_a_delivery_that_goes_on(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
+    """It sees whether the stream has the last message that it had."""
+    master = collect(bus / ".U_x")
+    fill(keeping)
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines", place)
+    wait_for(master, ALL)
+    link.end()
+    ask(keeping.url, lambda stream: stream.jetstream.publish("lines", b"more\n"))
+    with proxied(keeping, down=RATE) as net:
+        link = deliver(linking, bus / "U_x", url(net, "/LINES/lines"), place, is_ready=False)
+        wait_for(master, ALL + b"more\n")
+        link.end()
+        assert net.connections == 1
+
+
+def test_from_a_recorder(bus: Mount, recording: Recording, keeping: Server) -> None:
+    with proxied(keeping, up=RATE) as net:
+        recorder = recording(bus / "U_x", "--to", url(net, "/LINES/lines"))
+        for line in LINES:
+            (bus / "U_x").write_bytes(line)
+        until(lambda: lines_in(messages(keeping.url)) == ALL, "all is in the stream")
+        recorder.end()
+        assert net.connections == 1
+
+
+def test_to_a_reader(keeping: Server) -> None:
+    """As Spark's are."""
+    fill(keeping)
+    with proxied(keeping, down=RATE) as net:
+        reader = Reader(address.read_servers(url(net)), Access(), "LINES", "a test")
+        found = [message.data for message in reader.messages(1, 5, "lines")]
+        reader.close()
+        assert found == LINES
+        assert net.connections == 1
+
+
+def test_of_links(bus: Mount, mounting: Mounting, linking: Linking, nats: Server, collect: Collect) -> None:
+    other = mounting()
+    with proxied(nats, up=RATE) as up, proxied(nats, down=RATE) as down:
+        links = [linking(bus / "B_x", url(up, "/x")), linking(other / "B_x", url(down, "/x"))]
+        there = collect(other / "B_x")
+        with open(bus / "B_x", "wb", buffering=0) as channel:
+            for line in LINES:
+                channel.write(line)
+        wait_for(there, ALL)
+        for link in links:
+            link.end()
+        assert (up.connections, down.connections) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("took", "bytes_"),
+    [
+        ([], 256 << 10),
+        ([(256 << 10, 0.001)], 8 << 20),  # as much as is allowed
+        ([(1 << 20, 1.0)], 2 << 20),
+        ([(100, 0.05)], 256 << 10),  # a short one tells how far it is, and not how much the line carries
+        ([(1 << 20, 0.5), (4 << 20, 10.0)], round((4 << 20) / 5)),
+        ([(256 << 10, 60.0)], 64 << 10),
+        ([(8 << 20, 3.0)], round((8 << 20) * 2 / 3)),
+        ([(0, 0.0)], 256 << 10),
+    ],
+)
+def test_no_more_is_asked_for_than_comes_soon(took: list[tuple[int, float]], bytes_: int) -> None:
+    pace = Pace(8 << 20)
+    for size, seconds in took:
+        pace.took(size, seconds)
+    assert pace.bytes == bytes_
