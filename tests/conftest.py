@@ -14,6 +14,7 @@ import pytest
 
 from .helpers import forked, java
 from .helpers.mounts import Mount, Mounting, device_of
+from .helpers.sysctls import unchanged
 from .helpers.watching import WATCH
 
 pytest_plugins = [
@@ -112,8 +113,11 @@ def mounting(place: Path, request: pytest.FixtureRequest) -> Iterator[Mounting]:
     At the end of the test each must go down in an orderly way.
     """
     mounts: list[Mount] = []
+    settled = contextlib.ExitStack()
 
     def mount(*options: str, at: Path | None = None, **popen: Any) -> Mount:
+        if "allow_other" in options and not mounts and "protected_regular" not in request.fixturenames:
+            settled.enter_context(unchanged())
         directory = at or place / f"bus{len(mounts)}"
         directory.mkdir(exist_ok=bool(at))
         if not popen.keys() - {"patience"} and not forked.is_about_starts(request.path):
@@ -127,6 +131,7 @@ def mounting(place: Path, request: pytest.FixtureRequest) -> Iterator[Mounting]:
         for mounted in mounts:
             mounted.unmount()
     finally:
+        settled.close()
         for mounted in mounts:
             mounted.discard()
 

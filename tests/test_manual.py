@@ -88,8 +88,8 @@ def test_the_bus(bus: Mount, place: Path, start: Start) -> None:
     reader.expect("an err here")
 
     one, two = (Shell(start, place, f"chat{number}") for number in range(2))
-    one.type(chat)
-    bus.wait_for_readers(1, "A_chat")
+    one.type(f"{chat}\necho begun")
+    one.expect("begun")  # it has said hi, and nobody has heard it
     two.type(chat)
     one.expect("{2}hi")
     bus.wait_for_readers(2, "A_chat")

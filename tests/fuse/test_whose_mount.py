@@ -142,10 +142,15 @@ def waits_for_a_word(pid: int) -> bool:
     return Path(f"/proc/{pid}/wchan").read_text() in ("__skb_wait_for_more_packets", "do_wait")
 
 
+def unmounters(bus: Mount) -> list[int]:
+    """Its children that unmount it: they have this name soon after they have begun."""
+    return [pid for pid in children(bus.daemon.pid) if Path(f"/proc/{pid}/comm").read_text() == "futebus-umount\n"]
+
+
 def test_who_unmounts_late_leaves_the_next_one_alone(mounting: Mounting) -> None:
     for _ in range(TRIES):
         bus = mounting("auto_unmount")
-        [unmounter] = [pid for pid in children(bus.daemon.pid) if Path(f"/proc/{pid}/comm").read_text() == "futebus-umount\n"]
+        [unmounter] = until(lambda: unmounters(bus), "it has one that unmounts")  # noqa: B023
         os.kill(unmounter, signal.SIGSTOP)
         try:
             bus.daemon.send_signal(signal.SIGTERM)
