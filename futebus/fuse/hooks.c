@@ -586,6 +586,10 @@ INTERPOSED int fuse_session_receive_buf(struct fuse_session *se, struct fuse_buf
                 continue;
             return -EINTR;
         }
+        if (received == -ECONNABORTED) { /* as ENODEV, of which libfuse makes the same: it has been cut */
+            fuse_session_exit(se);
+            return 0;
+        }
         if (received <= 0)
             return received;
         switch (((struct fuse_in_header *)buf->mem)->opcode) {
