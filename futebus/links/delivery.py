@@ -23,8 +23,9 @@ from ..core.text import are, counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
-from ..nats.consumer import Consumer, Disputed, Owner, Taken, Unconfirmed, moment
+from ..nats.consumer import Consumer, Disputed, Taken, Unconfirmed, moment
 from ..nats.errors import Away, NatsError
+from ..nats.owner import Owner
 from ..nats.state import State
 from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted

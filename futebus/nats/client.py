@@ -146,15 +146,25 @@ class Parser(NatsParser):
 
 
 class Movement:
-    """Whether bytes come and go."""
+    """Whether bytes come and go, of those that an answer is behind: what is to be sent later says nothing of it.
 
-    def __init__(self, transport: Direct) -> None:
+    Args:
+        transport: of what connection.
+        more: how many bytes are still to be given to it before.
+    """
+
+    def __init__(self, transport: Direct, more: int = 0) -> None:
         self._transport = transport
-        self._before = transport.moved
+        self._last = transport.carried()[0] + transport.under_way + more
+        self._before = self._now()
+
+    def _now(self) -> int:
+        went, came = self._transport.carried()
+        return min(went, self._last) + came
 
     def goes_on(self) -> bool:
         """Whether many have come or gone since this was last asked, or since it was made."""
-        before, self._before = self._before, self._transport.moved
+        before, self._before = self._before, self._now()
         return self._before >= before + SIGN_BYTES
 
 
@@ -192,17 +202,22 @@ class Client(NatsClient):
         """Tells from now on whether bytes come and go."""
         return Movement(self._transport)
 
-    async def patiently(self, work: Awaitable[T], seconds: float) -> T:
+    async def patiently(self, work: Awaitable[T], seconds: float, size: int = 0) -> T:
         """Waits for something that a server must do within some seconds, or a slow line with it for longer.
+
+        Args:
+            work: it.
+            seconds: these.
+            size: how many bytes are sent for it, if they are still to be given to the transport.
 
         Raises:
             TimeoutError: it is not done, and nothing comes or goes any more that it could be behind.
         """
         doing = asyncio.ensure_future(work)
-        movement, last = self.movement(), self._transport.moved + MOST_BEHIND
+        movement, most = Movement(self._transport, size), self._transport.carried()[1] + MOST_BEHIND
         try:
             while not (await asyncio.wait([doing], timeout=seconds))[0]:
-                if not movement.goes_on() or self._transport.moved > last:
+                if not movement.goes_on() or self._transport.carried()[1] > most:
                     raise TimeoutError
             return doing.result()
         finally:
@@ -220,7 +235,7 @@ class Client(NatsClient):
     ) -> Msg:
         """As nats-py's, patiently."""
         try:
-            return await self.patiently(super().request(subject, payload, FOREVER, old_style, headers), timeout)
+            return await self.patiently(super().request(subject, payload, FOREVER, old_style, headers), timeout, len(payload))
         except TimeoutError:
             raise nats.errors.TimeoutError from None
 
@@ -235,8 +250,10 @@ class Client(NatsClient):
         movement = self.movement()
         while True:
             await asyncio.sleep(self.options["ping_interval"])
-            if movement.goes_on():
-                self._pings_outstanding = 0  # the answers are behind that
+            if not self._pings_outstanding:
+                movement = self.movement()
+            elif movement.goes_on():
+                continue  # the answer is behind that
             self._pings_outstanding += 1
             if self._pings_outstanding > self.options["max_outstanding_pings"]:
                 await self._process_op_err(nats.errors.StaleConnectionError())

@@ -6,18 +6,14 @@ people and other programs see of it, and where to go on for who has lost what he
 
 The second rule: it is nobody else's. Servers before 2.10 make one of two that are made under one name at the same time, and hand
 each message to one of them. So all that it has handed out must come here: it counts what it hands out, and tells the number.
-Whose it is stands in its description: who reads it, in which process, and a word for each time that it is made. When it was made
-tells nothing: servers say a little later another time than at first (2.9.10), and clocks step.
+Whose it is stands in its description; see owner.py.
 """
 
 import asyncio
 import contextlib
-import hashlib
 import json
-import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from datetime import datetime
 
 from nats.aio.msg import Msg
@@ -28,6 +24,7 @@ from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
 from .fetching import ALL_CAME, TOO_LONG, next_of
 from .limits import add_consumer, most_at_once
+from .owner import Owner, owner_of
 from .pace import Pace
 from .state import Message
 from .stream import MOST_SEQUENCE, Stream
@@ -53,9 +50,6 @@ UNHEARD_SECONDS = 0.5
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
-REMEMBERED = 128
-"""How many consumers an owner remembers that he has made or removed."""
-
 AT_ONCE, AT_ONCE_BYTES = 32, 256 << 10
 """So many places where a message may be missing are asked for at once, and about how many bytes of messages."""
 
@@ -77,79 +71,6 @@ class Disputed(Away):
 
 class Unconfirmed(Denied):
     """The server gives messages, and does not let us confirm them."""
-
-
-@dataclass
-class Owner:
-    """Who reads a consumer, for as long as the process runs."""
-
-    name: str
-    """In one word. The next process has the same, and so has who was given a copy of what this one knows."""
-    process: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
-    """In one word, and nobody else's."""
-    past: set[str] = field(default_factory=set)
-    """Other processes of that name whose consumers, not known before, were removed here. Who makes another one runs beside us."""
-    known: list[str] = field(default_factory=list)
-    """Consumers, by short words, that this owner has made, or tried to, or removed. Nobody else goes on with these, unless he has
-    been given what this one knows; a server that was restored may have one of them again."""
-    handed: dict[str, int] = field(default_factory=dict)
-    """Of some of them, how many messages they may have handed out to us, which is noted before they are asked; or how many it is
-    known that they had handed out."""
-    keep: Callable[[], object] = lambda: None
-    """Is called when something of that has changed."""
-    rename: Callable[[], str] = field(default=lambda: uuid.uuid4().hex)
-    """Is called to have another name, for who takes over: who has been given what this one knows, and runs, is to see it."""
-
-    def note(self, description: str | None, handed: int | None = None) -> None:
-        """Knows a consumer from now on, by its description: one that no other has, or may get. Of others, nothing is kept.
-
-        Args:
-            description: its.
-            handed: how many messages of it are known here, if there may be more; None: as many as before.
-        """
-        words, word = (description or "").split(" "), word_of(description)
-        if len(words) == 3 or words[0] == self.name:
-            self.known[:] = [*(old for old in self.known if old != word), word][-REMEMBERED:]
-            if handed is not None:
-                self.handed[word] = handed
-            for old in self.handed.keys() - {*self.known}:
-                del self.handed[old]
-            self.keep()
-
-    def removed(self, info: ConsumerInfo) -> None:
-        """Notes that a consumer was removed here."""
-        name, process = _owner_of(info)
-        if name == self.name and process != self.process and not self.knows(info):
-            self.past.add(process)
-        self.note(info.config.description)
-
-    def forget(self, description: str | None) -> None:
-        """Does not know it any more."""
-        with contextlib.suppress(ValueError):
-            self.known.remove(word_of(description))
-            self.keep()
-
-    def hand(self, description: str, count: int) -> None:
-        """Notes how many messages the last one may have handed out when it is asked for more."""
-        word = word_of(description)
-        self.handed[word] = count  # it is never not there
-        for old in self.handed.keys() - {word}:
-            del self.handed[old]
-        self.keep()
-
-    def knows(self, info: ConsumerInfo) -> bool:
-        """Whether a consumer is known."""
-        return word_of(info.config.description) in self.known
-
-    def knows_all_of(self, info: ConsumerInfo) -> bool:
-        """Whether nobody else has gone on with one that is known."""
-        handed = self.handed.get(word_of(info.config.description))
-        return self.knows(info) and (handed is None or not info.ack_floor or info.ack_floor.consumer_seq <= handed)
-
-
-def word_of(description: str | None) -> str:
-    """A short word for a consumer, by its description."""
-    return hashlib.sha256((description or "").encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 class Consumer:
@@ -283,12 +204,12 @@ class Consumer:
         await self._stream.connection.while_open(self._stream.check_readable())  # which is wanted later, at any time
         if info and self._owner.knows(info):
             self._owner.note(info.config.description)  # however often it is tried to make the next one
-        elif info and takes_over and _owner_of(info)[0] == self._owner.name:
+        elif info and takes_over and owner_of(info)[0] == self._owner.name:
             # It is not to be another's when we are called otherwise; but nobody here knows what comes to it from now on.
             self._owner.note(info.config.description, info.ack_floor.consumer_seq if info.ack_floor else 0)
         if takes_over:
             self._owner.name = self._owner.rename()
-        self._description = f"{self._owner.name} {self._owner.process} {uuid.uuid4().hex[:8]}"
+        self._description = self._owner.describe()
         self._owner.note(self._description, 0)  # whatever happens from now on
         config = ConsumerConfig(
             durable_name=self._name,
@@ -346,7 +267,7 @@ class Consumer:
             raise self._stream.connection.lost()
 
     def _check_own(self, info: ConsumerInfo) -> None:
-        name, process = _owner_of(info)
+        name, process = owner_of(info)
         if self._owner.knows(info):
             return  # it is of the past, and there again, if a server was restored
         if name != self._owner.name:
@@ -546,8 +467,7 @@ class Consumer:
             if self._there == 1:
                 self._know_pace()
             self._there -= 1
-            if not self._is_asked:
-                self._pending = still_there(raw.reply)
+            self._pending = still_there(raw.reply)
         else:
             told = raw.headers or {}
             status, words = told.get("Status"), told.get("Description", "")
@@ -555,7 +475,8 @@ class Consumer:
                 return
             # What was asked for has come to its end, or its consumer has: asked again, the latter is not answered.
             self._is_asked, self._is_idle = False, status in ("404", "408")
-            self._pending = 0 if self._is_idle else 1
+            if self._is_idle:
+                self._pending = 0
             if TOO_LONG in words and self._left < self._asked:  # the next one is too long for what was left of the bytes
                 self._know_pace()
             elif TOO_LONG in words and not self._is_long:
@@ -572,7 +493,8 @@ class Consumer:
 
     def _know_pace(self) -> None:
         if self._there > 0:  # or else it had to wait for them itself
-            self._pace.took(self._came, asyncio.get_running_loop().time() - self._asked_at)
+            took = asyncio.get_running_loop().time() - self._asked_at
+            self._pace.took(self._came, took, took)
 
     def _has_gone(self) -> None:
         self._fail(f"its consumer {self._name} has gone", Disputed)
@@ -613,12 +535,6 @@ def _is_sound(info: ConsumerInfo) -> bool:
     words = [info.config.description or "", info.config.filter_subject or ""]
     is_sound = all(type(number) is int and 0 <= number <= MOST_SEQUENCE for number in numbers)
     return is_sound and all(isinstance(word, str) for word in words) and isinstance(info.created, datetime)
-
-
-def _owner_of(info: ConsumerInfo) -> tuple[str, str]:
-    """Who reads a consumer, and in which process. "" is a name, too: nobody's who makes them here."""
-    name, process, *_ = *(info.config.description or "").split(" ", 2), ""
-    return name, process
 
 
 def number(reply: str) -> int:

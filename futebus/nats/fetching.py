@@ -91,7 +91,9 @@ class Pull:
         """Whether the next message is longer than that."""
         self._asked_at = time.monotonic()
         self._came, self._waited = 0, 0.0
-        """How many bytes have come since then, and for how many seconds it was waited for them."""
+        """How many bytes have come since then, and for how many seconds it was waited for them, but for the wait that lasts."""
+        self._waits_since: float | None = None
+        """When that began."""
         self._idle = IDLE_SECONDS
 
     @property
@@ -163,7 +165,9 @@ class Pull:
     def _end_request(self) -> None:
         self._asked = 0
         if self._came and not self.headers_only:
-            self._pace.took(self._came, self._waited)
+            now = time.monotonic()
+            waits = now - self._waits_since if self._waits_since is not None else 0.0
+            self._pace.took(self._came, now - self._asked_at, self._waited + waits)
 
     async def _ask_up_to(self, end: int) -> None:
         await self._ask(1 if self._is_long else min(end - self.next, self._most), ASKED_SECONDS)
@@ -197,9 +201,10 @@ class Pull:
     async def _wait(self, seconds: float) -> bool:
         """Waits for a message or the end of a request. Returns whether that has come."""
         if not self._news.is_set():
-            begin = time.monotonic()
+            begin = self._waits_since = time.monotonic()
             with contextlib.suppress(TimeoutError):
                 await self.stream.connection.client.patiently(self._news.wait(), seconds)
+            self._waits_since = None
             self._waited += time.monotonic() - begin
         return self._news.is_set()
 

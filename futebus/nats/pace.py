@@ -29,8 +29,14 @@ class Pace:
         self.bytes = min(FIRST_BYTES, most)
         """What is to be asked for next."""
 
-    def took(self, size: int, seconds: float) -> None:
-        """Is told how long it was waited for so many bytes, which the server had when it was asked for them."""
+    def took(self, size: int, seconds: float, waited: float) -> None:
+        """Is told how long so many bytes took to come, which the server had when it was asked for them.
+
+        Args:
+            size: how many.
+            seconds: since it was asked. Who has had something else to do meanwhile does not know when they came.
+            waited: for how many of these it was waited for them.
+        """
         carried = round(min(size * SECONDS / max(seconds, 1e-6), self._most))
-        if carried > self.bytes or seconds > LATE_SECONDS:
+        if carried > self.bytes or waited > LATE_SECONDS:
             self.bytes = max(carried, min(LEAST_BYTES, self._most))

@@ -15,6 +15,7 @@ import os
 import socket
 import ssl
 import struct
+import sys
 import termios
 import threading
 from collections import deque
@@ -31,6 +32,9 @@ LONGEST_LINE = 512 << 10
 
 MOST_PIECES = 64
 """How many pieces the system is given at once."""
+
+_CARRIED = struct.Struct("=120x2Q")
+"""`tcpi_bytes_acked` and `tcpi_bytes_received` in `struct tcp_info` of Linux: see tcp(7)."""
 
 
 class Part:
@@ -130,8 +134,6 @@ class Direct(Transport):
         self._is_sent.set()
         self._error: OSError | None = None
         """Why nothing more can be sent."""
-        self._came = self._given = 0
-        """How many bytes have come, and how many were given to be sent."""
         self._is_over = False
 
     def __bool__(self) -> bool:
@@ -195,7 +197,6 @@ class Direct(Transport):
         else:
             count = await self._receive(into)
         self._is_over |= not count
-        self._came += count
         return count
 
     async def _receive(self, into: memoryview) -> int:
@@ -255,7 +256,6 @@ class Direct(Transport):
         if self._streams is not None:
             # What cannot be read is found out before any of it is sent.
             for data in [piece.read() if isinstance(piece, Extent) else piece for piece in payload]:
-                self._given += len(data)
                 self._streams.write(data)  # type: ignore[no-untyped-call]
             return
         if self._error is not None:
@@ -264,25 +264,45 @@ class Direct(Transport):
             if len(piece):
                 self._unsent.append(piece.view() if isinstance(piece, Extent) else memoryview(piece))
                 self._waiting += len(piece)
-                self._given += len(piece)
         if self._is_sent.is_set():
             self._send()
 
     @property
     def unsent(self) -> int:
         """How many bytes the system does not have yet."""
-        writer = self._streams._io_writer if self._streams is not None else None
-        return self._waiting if writer is None else writer.transport.get_write_buffer_size()
+        if self._streams is None:
+            return self._waiting
+        # What is to be encrypted, and what is encrypted: nobody counts both.
+        writers = {self._streams._io_writer, self._streams._bare_io_writer}
+        return sum(int(writer.transport.get_write_buffer_size()) for writer in writers if writer is not None)
 
     @property
-    def moved(self) -> int:
-        """How many bytes have come, and how many the other system has got: more and more, however slow a line."""
+    def _its_socket(self) -> socket.socket | None:
         writer = self._streams._io_writer if self._streams is not None else None
-        one = self._socket if writer is None else writer.get_extra_info("socket")
+        return self._socket if writer is None else writer.get_extra_info("socket")
+
+    @property
+    def under_way(self) -> int:
+        """How many bytes the other system does not have yet."""
         left = 0
-        if one is not None and one.fileno() >= 0:
-            left = struct.unpack("i", fcntl.ioctl(one.fileno(), termios.TIOCOUTQ, bytes(4)))[0]  # SIOCOUTQ of tcp(7)
-        return self._came + self._given - self.unsent - left
+        if (one := self._its_socket) is not None and one.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                left = int.from_bytes(fcntl.ioctl(one.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)  # SIOCOUTQ of tcp(7)
+        return self.unsent + left
+
+    def carried(self) -> tuple[int, int]:
+        """How many bytes the other system has got, and how many have come, as the system counts: with what TLS adds to them.
+
+        Returns:
+            Zeros, if the connection is over.
+        """
+        if (one := self._its_socket) is not None:
+            with contextlib.suppress(OSError):
+                told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _CARRIED.size)
+                if len(told) == _CARRIED.size:
+                    acknowledged, came = _CARRIED.unpack(told)
+                    return acknowledged, came
+        return 0, 0
 
     def _send(self) -> None:
         """Gives the system what it takes. It is asked again when it takes more."""

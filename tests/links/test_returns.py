@@ -14,9 +14,10 @@ from futebus.links.agreement import known, look_around
 from futebus.links.progress import SPOOLS, Progress
 from futebus.links.sparing import FEW
 from futebus.nats import runs
-from futebus.nats.consumer import BATCH, Consumer, Disputed, Owner, Taken, moment
+from futebus.nats.consumer import BATCH, Consumer, Disputed, Taken, moment
 from futebus.nats.errors import Away
 from futebus.nats.limits import add_consumer, most_at_once
+from futebus.nats.owner import Owner
 from futebus.nats.runs import Where
 from futebus.nats.state import Message
 from futebus.nats.stream import Stream

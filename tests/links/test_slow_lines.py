@@ -1,18 +1,22 @@
 """Slow lines between a host and a server: who waits for a message that takes long sees that it is on its way."""
 
+import asyncio
+import socket
+import time
 from pathlib import Path
 
 import pytest
 
 from futebus.nats import address
 from futebus.nats.access import Access
+from futebus.nats.connection import Servers
 from futebus.nats.pace import Pace
 from futebus.nats.reader import Reader
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting
-from ..helpers.nats import Server
+from ..helpers.nats import Server, Serving, tls
 from ..helpers.published import Proxy, ask, lines_in, messages, proxied
 from ..helpers.recorders import Recording
 from ..helpers.waiting import until
@@ -104,6 +108,43 @@ def test_of_links(bus: Mount, mounting: Mounting, linking: Linking, nats: Server
         assert (up.connections, down.connections) == (1, 1)
 
 
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_of_one_message(serving: Serving, papers: Path, *, is_tls: bool) -> None:
+    """Of which the system takes little at a time, with TLS and without."""
+    server = serving(tls(papers) if is_tls else "", jetstream=True)
+
+    async def work(port: int) -> int:
+        scheme, access = ("tls", Access(tls_ca=papers / "ca.pem")) if is_tls else ("nats", Access())
+        connection = await Servers(address.read_servers(f"{scheme}://127.0.0.1:{port}"), access, "a test").connect()
+        transport = connection.client._transport
+        writer = transport._streams._io_writer if transport._streams else None
+        one = transport._plain if writer is None else writer.get_extra_info("socket")
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 13)
+        stream = Stream(connection, "LINES")
+        await stream.make(["lines"])
+        number = await stream.publish("lines", b"x" * 600_000, {}, 0, "long")
+        await connection.close()
+        return number
+
+    with proxied(server, up=50_000) as net:
+        assert asyncio.run(work(net.port)) == 1
+
+
+def test_a_server_that_hangs_is_known_whatever_it_is_sent(bus: Mount, linking: Linking, nats: Server) -> None:
+    """What its system takes meanwhile is no sign of life."""
+    link = linking(bus / "B_x", nats / "x")
+    with nats.hanging(), open(bus / "B_x", "wb", buffering=0) as channel:
+
+        def is_known() -> bool:
+            channel.write(b"x" * 999 + b"\n")
+            time.sleep(0.05)  # 20 kB a second
+            return "does not answer; waiting" in link.words
+
+        until(is_known, "it is known")
+    link.wait_for("there again")
+    link.end()
+
+
 @pytest.mark.parametrize(
     ("took", "bytes_"),
     [
@@ -120,5 +161,5 @@ def test_of_links(bus: Mount, mounting: Mounting, linking: Linking, nats: Server
 def test_no_more_is_asked_for_than_comes_soon(took: list[tuple[int, float]], bytes_: int) -> None:
     pace = Pace(8 << 20)
     for size, seconds in took:
-        pace.took(size, seconds)
+        pace.took(size, seconds, seconds)
     assert pace.bytes == bytes_

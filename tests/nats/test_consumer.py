@@ -8,9 +8,10 @@ import pytest
 from futebus.nats import address
 from futebus.nats.access import Access
 from futebus.nats.connection import PATIENCE, Connection, Servers
-from futebus.nats.consumer import BATCH, REMEMBERED, Consumer, Copied, Owner
+from futebus.nats.consumer import BATCH, Consumer, Copied
 from futebus.nats.errors import Away
 from futebus.nats.fetching import Pull
+from futebus.nats.owner import REMEMBERED, Owner
 from futebus.nats.state import Message
 from futebus.nats.stream import Stream
 

@@ -8,8 +8,9 @@ from nats.js.api import AckPolicy, ConsumerConfig, StreamConsumerLimits
 from nats.js.client import JetStreamContext
 from nats.js.errors import BadRequestError
 
-from futebus.nats.consumer import Consumer, Owner
+from futebus.nats.consumer import Consumer
 from futebus.nats.fetching import Pull
+from futebus.nats.owner import Owner
 from futebus.nats.stream import Refused, Stream
 
 from ..helpers.nats import Server
