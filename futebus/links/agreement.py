@@ -31,14 +31,16 @@ class Known(NamedTuple):
     """Up to which number nothing needs to be said any more of messages that were removed."""
 
 
-def removed(shown: str, count: int) -> str:
+def removed(shown: str, count: int, subject: str | None) -> str:
     """What is said of messages that nobody can deliver any more.
 
     Args:
         shown: of which stream, for people.
         count: how many.
+        subject: of which messages are delivered; None: all.
     """
-    return f"{counted(count, 'message')} of {shown} had been removed before they could be delivered"
+    when = "they could be delivered" if subject is None else f"it was known whether they were of {subject}"
+    return f"{counted(count, 'message')} of {shown} had been removed before {when}"
 
 
 async def agreed(stream: Stream, state: State, reached: Reached, marks: tuple[Mark, ...] = ()) -> int:
@@ -89,11 +91,7 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
     seen = max(taken, progress.looked)
     if state.first > seen + 1:
         count = state.first - seen - 1
-        if subject is None:
-            warn(removed(stream.shown, count))
-        else:
-            unknown = f"had been removed before it was known whether they were of {subject}"
-            warn(f"{counted(count, 'message')} of {stream.shown} {unknown}")
+        warn(removed(stream.shown, count, subject))
         progress.look(state.created, state.first - 1)  # which is said once
     return Known(taken, max(seen, state.first - 1))
 

@@ -23,9 +23,10 @@ from ..core.text import are, counted, printable
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
-from ..nats.consumer import Consumer, Disputed, Taken, Unconfirmed, moment
+from ..nats.consumer import BATCH_BYTES, Consumer, Disputed, Taken, Unconfirmed, moment
 from ..nats.errors import Away, NatsError
 from ..nats.owner import Owner
+from ..nats.pace import Pace
 from ..nats.state import State
 from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
@@ -97,6 +98,7 @@ class Delivery:
             progress.owner, known=progress.consumers, handed=progress.handed, keep=progress.keep_known, rename=progress.rename
         )
         self._waits, self._takes_over = waits, takes_over
+        self._pace = Pace(BATCH_BYTES)
         self._target = Target(channel, voice, mode=mode, waits=waits)
         self._sparing = Sparing(voice.warn)
         self._taken = self._told = 0
@@ -201,7 +203,7 @@ class Delivery:
         """Makes the consumer behind what has been written. Returns what it has found, and it."""
         stream = Stream(connection, self._address.stream)
         while True:
-            consumer = Consumer(stream, self._consumer, self._owner, self._address.subject)
+            consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace)
             await self._settle(connection, consumer)
             first, state = await self._first(stream, consumer)
             has_begun, self._has_begun = self._has_begun, True
@@ -287,7 +289,9 @@ class Delivery:
                     )
                 if connection.is_closed.is_set():
                     continue  # it comes again
-                missing = 0 if self._address.subject else max(message.sequence - max(self._taken, self._told) - 1, 0)
+                # With a subject, others' messages are missing, too, but where the stream has none at all any more.
+                behind = min(consumer.first, message.sequence) if self._address.subject else message.sequence
+                missing = max(behind - max(self._taken, self._told, self._progress.looked) - 1, 0)
                 self._taken = message.sequence
                 self._put(lines_of(state.created, message, reply)._replace(removed=missing))
         except asyncio.CancelledError:
@@ -376,7 +380,7 @@ class Delivery:
         is_same = reached.current == found.sequence and reached.created == found.created
         is_same = is_same and reached.moment in (0, moment(found.reply))
         if found.removed and not is_same:
-            self._sparing.warn(found.subject, removed(self._address.shown, found.removed))
+            self._sparing.warn(found.subject, removed(self._address.shown, found.removed, self._address.subject))
         if where is None:
             start = reached.position if is_same else 0
         elif (following := self._progress.lines.get(found.source)) is not None:

@@ -58,6 +58,9 @@ SIGN_BYTES = 8 << 10
 MOST_BEHIND = 64 << 20
 """Nothing that is waited for is behind more bytes than these: a server that has as many for a connection closes it."""
 
+MOST_SECONDS = 1800.0
+"""Nor is anything waited for so long: what comes all the time may be something else."""
+
 FOREVER = 1e9
 """Seconds that nats-py waits, where it is not what ends the waiting."""
 
@@ -180,6 +183,8 @@ class Client(NatsClient):
         self.ready: Callable[[], Awaitable[object]] | None = None
         """Waits until there is place for a message."""
         self._takers: dict[int, Take] = {}
+        self.handled = 0
+        """The bytes of the message that is just handled, as a server counts those that it was asked for."""
         self._answered = 0
         """How many PINGs, since it last had nothing to send."""
         self._ending: asyncio.Task[None] | None = None
@@ -215,9 +220,11 @@ class Client(NatsClient):
         """
         doing = asyncio.ensure_future(work)
         movement, most = Movement(self._transport, size), self._transport.carried()[1] + MOST_BEHIND
+        latest = asyncio.get_running_loop().time() + MOST_SECONDS
         try:
             while not (await asyncio.wait([doing], timeout=seconds))[0]:
-                if not movement.goes_on() or self._transport.carried()[1] > most:
+                is_late = asyncio.get_running_loop().time() > latest
+                if is_late or not movement.goes_on() or self._transport.carried()[1] > most:
                     raise TimeoutError
             return doing.result()
         finally:
@@ -279,6 +286,7 @@ class Client(NatsClient):
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         if self.ready:
             await self.ready()
+        self.handled = len(subject) + len(reply) + len(headers or b"") + len(data)
         if sid not in self._takers or sid not in self._subs:
             await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type] # it may be None
             return

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import AsyncIterator
 from datetime import datetime
 
-from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import NotFoundError
 
@@ -81,10 +80,13 @@ class Consumer:
         name: its.
         owner: who reads it: nobody else's is touched.
         subject: of which messages, perhaps with wildcards; None: all.
+        pace: what is known of the line.
     """
 
-    def __init__(self, stream: Stream, name: str, owner: Owner, subject: str | None) -> None:
+    def __init__(self, stream: Stream, name: str, owner: Owner, subject: str | None, pace: Pace | None = None) -> None:
         self._stream, self._name, self._owner, self._subject = stream, name, owner, subject
+        self.first = 0
+        """The first number that the stream had, as it was asked where some were missing; 0 if its first ones do not go."""
         self._waiting: deque[tuple[Message, str]] = deque()
         self._changed = asyncio.Event()
         self._inbox = ""
@@ -92,9 +94,11 @@ class Consumer:
         self._batch = BATCH
         self._asked = self._left = 0
         """How many messages the last request was for, and how many of them have not come."""
-        self._pace = Pace(max(BATCH_BYTES, 2 * stream.connection.max_payload))
+        self._pace = pace or Pace(BATCH_BYTES)
         self._asked_at = 0.0
         """When that was."""
+        self._room = -1
+        """How many bytes of them may still come; negative if there is no limit."""
         self._there = self._came = 0
         """How many of those messages the server had then, as far as it had said, and how many bytes have come since."""
         self._pending = 1
@@ -233,7 +237,7 @@ class Consumer:
         with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
             self._batch = await most_at_once(self._stream, self._name, BATCH)
             self._inbox = client.new_inbox()
-            await client.subscribe(self._inbox, cb=self._take, pending_bytes_limit=0, pending_msgs_limit=0)
+            await client.listen(self._inbox, self._take)
         await self._try()
         await self.check()  # another may have been as quick
         if reply := self._waiting[0][1] if self._waiting else confirmed:
@@ -403,6 +407,8 @@ class Consumer:
                 places.append((before, message))
             before = max(message.sequence, before)
         connection, most = self._stream.connection, min(AT_ONCE_BYTES, self._pace.bytes)
+        if places and self._stream.is_bounded:
+            self.first = (await connection.while_open(self._stream.state())).first
         while places:
             some, size = [places.popleft()], 0
             while places and len(some) < AT_ONCE and (size := size + len(places[0][1].data)) < most:
@@ -441,35 +447,38 @@ class Consumer:
         self._owner.hand(self._description, self._count + count)
         self._asked = self._left = count
         self._there, self._came, self._asked_at = min(count, self._pending), 0, asyncio.get_running_loop().time()
+        self._room = words.get("max_bytes", -1)
         self._is_asked, self._is_idle = True, False
         with self._stream.sorted():
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream.name}.{self._name}"
             asked = json.dumps({"batch": count, **words}).encode()
             await self._stream.connection.client.publish(subject, asked, reply=self._inbox)
 
-    async def _take(self, raw: Msg) -> None:
+    def _take(self, subject: bytes, answer: bytes, told: dict[str, str], data: bytes) -> None:
+        reply = answer.decode(errors="replace")
         self._heard = asyncio.get_running_loop().time()
         # Who publishes chooses headers: only by the subject for the confirmation is a message told from what the server says.
-        if raw.reply.startswith("$JS.ACK."):
-            sequence = number(raw.reply)
+        if reply.startswith("$JS.ACK."):
+            sequence = number(reply)
             self._count += 1
-            if _handed_out(raw.reply) != self._count:  # or a server that has come to lead it knows less than the one before
+            if _handed_out(reply) != self._count:  # or a server that has come to lead it knows less than the one before
                 self._has_been_shared()
                 self._changed.set()
                 return
             if sequence > self._highest:  # else it comes again
                 self._unconfirmed.add(sequence)
                 self._highest = sequence
-            self._waiting.append((Message(sequence, raw.subject, raw.headers or {}, raw.data), raw.reply))
+            self._waiting.append((Message(sequence, subject.decode(errors="replace"), told, data), reply))
             self._left -= 1
-            self._is_asked, self._is_long = self._left > 0, False
-            self._came += len(raw.data)
+            self._room -= self._stream.connection.client.handled
+            # When the bytes are all used, a server says nothing of it (2.9.10).
+            self._is_asked, self._is_long = self._left > 0 and self._room != 0, False
+            self._came += len(data)
             if self._there == 1:
                 self._know_pace()
             self._there -= 1
-            self._pending = still_there(raw.reply)
+            self._pending = still_there(reply)
         else:
-            told = raw.headers or {}
             status, words = told.get("Status"), told.get("Description", "")
             if not status or status == "100" or words == ALL_CAME:  # 100: a heartbeat
                 return

@@ -70,9 +70,10 @@ class Pull:
         first: the number.
         subject: those of this subject alone; None: all.
         headers_only: without what is in them.
+        pace: what is known of the line.
     """
 
-    def __init__(self, stream: Stream, first: int, subject: str | None, *, headers_only: bool) -> None:
+    def __init__(self, stream: Stream, first: int, subject: str | None, *, headers_only: bool, pace: Pace | None = None) -> None:
         self.stream, self.next, self.subject, self.headers_only = stream, first, subject, headers_only
         self._arrived: list[Fetched] = []
         self._news = asyncio.Event()
@@ -85,10 +86,12 @@ class Pull:
         """How many it has sent."""
         self._is_torn = False
         """Whether messages were lost on the way."""
-        self._most, self._pace = ASKED_MESSAGES, Pace(ASKED_BYTES)
+        self._most, self._pace = ASKED_MESSAGES, pace or Pace(ASKED_BYTES)
         """What it asks for at once."""
+        self._room = 0
+        """How many bytes of what was asked for may still come."""
         self._is_long = False
-        """Whether the next message is longer than that."""
+        """Whether the next message is longer than what is asked for at once."""
         self._asked_at = time.monotonic()
         self._came, self._waited = 0, 0.0
         """How many bytes have come since then, and for how many seconds it was waited for them, but for the wait that lasts."""
@@ -102,11 +105,15 @@ class Pull:
         return self._asked > 0 and time.monotonic() >= self._asked_at + ASKED_SECONDS + 1
 
     async def is_known(self) -> bool:
-        """Whether the server still knows us, as far as can be told: it has been asked lately, and has answered."""
+        """Whether the server still knows us, as far as can be told: it has answered lately, or what it has sent is here."""
+        if self._arrived:
+            return True
         if self.is_deaf:  # or nobody has listened: what has come meanwhile is heard now
             with self.stream.sorted():
                 await self.stream.connection.client.flush(round(PATIENCE))
             await asyncio.sleep(0)
+            if self._arrived:
+                return True
         return not self.is_deaf and time.monotonic() < self._asked_at + self._idle / 2
 
     async def begin(self) -> None:
@@ -155,7 +162,8 @@ class Pull:
             self._came += len(data)
             self._is_long = False
             self._pending = pending
-            if self._asked <= 0:
+            self._room -= self.stream.connection.client.handled
+            if self._asked <= 0 or not self._room:  # of the latter a server says nothing (2.9.10)
                 self._end_request()
             if not self._is_torn:
                 # A server takes any bytes for a subject.
@@ -192,7 +200,7 @@ class Pull:
         size = ANY_BYTES if self._is_long or self.headers_only else self._pace.bytes
         wanted = {"batch": count, "max_bytes": size, "expires": int(seconds * 1e9)}
         self._asked, self._status, self._words, self._asked_at = count, "", "", time.monotonic()
-        self._came, self._waited = 0, 0.0
+        self._came, self._waited, self._room = 0, 0.0, size
         with self.stream.sorted():
             await self.stream.connection.client.publish(
                 f"{_API}.CONSUMER.MSG.NEXT.{self.stream.name}.{self._name}", json.dumps(wanted).encode(), self._inbox

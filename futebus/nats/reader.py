@@ -13,8 +13,9 @@ from .access import Access
 from .address import Server
 from .connection import Servers
 from .errors import Away, MadeAnew
-from .fetching import Fetched, Pull
+from .fetching import ASKED_BYTES, Fetched, Pull
 from .missing import Missing
+from .pace import Pace
 from .state import State
 from .stream import Stream
 
@@ -57,6 +58,7 @@ class Reader:
         self._loop = asyncio.new_event_loop()
         self._stream: Stream | None = None
         self._pull: Pull | None = None
+        self._pace = Pace(ASKED_BYTES)
         self._missing = Missing(self)
         self.connections = 0
         """How many there have been. A server that comes back may have lost what it had."""
@@ -150,7 +152,7 @@ class Reader:
                 return pull
             await pull.end()
         self._pull = None
-        pull = Pull(stream, first, subject, headers_only=headers_only)
+        pull = Pull(stream, first, subject, headers_only=headers_only, pace=self._pace)
         await pull.begin()
         self._pull = pull
         if self._created:  # now: what reads a stream goes with it

@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
         if self.is_published:
             check_takes(stream.shown, state)
             _check_keeps(stream, state)
-        if self.subject is not None:
+        if self.subject is not None and (self.is_published or not state.is_fed):
             check_listens(stream.shown, stream.name, state, self.subject)
         if state.is_memory:
             raise Unfit(f"{stream.shown} is kept in memory, and is lost with its servers: one with file storage is needed")

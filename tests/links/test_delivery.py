@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.js.api import StreamConfig, StreamSource
 
 from futebus.core.lines import lines as scan
 from futebus.links.delivery import LOOK_SECONDS
@@ -88,6 +89,24 @@ def test_what_a_stream_has_comes(bus: Mount, linking: Linking, keeping: Server, 
     data += fill(keeping.url, 100, begin=10_100)
     link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines", place)
     wait_for(master, data)
+    link.end()
+
+
+def test_a_subject_of_a_stream_that_has_it_from_another_one(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Such a one listens to nothing itself."""
+    reader = collect(bus / "B_x")
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        await stream.jetstream.add_stream(StreamConfig(name="COPY", mirror=StreamSource(name="LINES")))
+        for number in range(6):
+            await stream.jetstream.publish(f"lines.{'ab'[number % 2]}", b"%d\n" % number)
+
+    ask(keeping.url, work)
+    link = deliver(linking, bus / "B_x", f"{keeping.url}/COPY/lines.b", place)
+    wait_for(reader, b"1\n3\n5\n")
     link.end()
 
 

@@ -1,5 +1,6 @@
 """What a delivery says of messages that a stream has no more."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ..helpers.collectors import Collect, Collector
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
 from ..helpers.published import ask
+from ..helpers.waiting import until
 from .links import Linking
 from .test_delivery import deliver, fill, numbered
 
@@ -37,6 +39,37 @@ def test_what_retention_has_removed_is_said(bus: Mount, linking: Linking, keepin
     assert master.lines(16) == [line.decode() for line in (numbered(0, 10) + numbered(14, 20)).splitlines()]
     link.wait_for("4 messages of")
     link.wait_for("4 lines of host:U_x, from 10 on, are missing in the stream")
+    link.end()
+
+
+@pytest.mark.parametrize("subject", ["", "/lines.a"])
+def test_what_goes_while_a_delivery_is_behind_is_said(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, subject: str
+) -> None:
+    """Whether it is of a subject nobody can tell any more."""
+    master = collect(bus / ".U_x", at_once=False)
+    url = f"{keeping.url}/LINES{subject}"
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"], max_msgs=40)
+        await stream.jetstream.publish("lines.a", b"first\n")
+
+    async def flood(stream: Stream) -> None:
+        for number in range(300):
+            await stream.jetstream.publish("lines.a", b"%d " % number + b"x" * 200_000 + b"\n")
+
+    ask(keeping.url, work)
+    link = deliver(linking, bus / "U_x", url, place)
+    ask(keeping.url, flood)  # more than is taken ahead
+    master.start()
+    until(lambda: b"\n299 " in master.data and master.data.endswith(b"\n"), "the last one comes")
+    found = [int(line.split()[0]) for line in master.data.splitlines()[1:]]
+    assert found == sorted({*found})
+    missing = 300 - len(found)
+    assert missing > 0
+    why = f"it was known whether they were of {subject[1:]}" if subject else "they could be delivered"
+    said = re.compile(rf"(\d+) messages? of {re.escape(url)} had been removed before {re.escape(why)}\n")
+    until(lambda: sum(int(count) for count in said.findall(link.words)) == missing, f"it says that {missing} were removed")
     link.end()
 
 

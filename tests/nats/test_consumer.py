@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ from futebus.nats.consumer import BATCH, Consumer, Copied
 from futebus.nats.errors import Away
 from futebus.nats.fetching import Pull
 from futebus.nats.owner import REMEMBERED, Owner
+from futebus.nats.pace import Pace
 from futebus.nats.state import Message
 from futebus.nats.stream import Stream
 
@@ -400,3 +402,35 @@ def test_a_connection_that_is_not_read_any_more_is_closed(keeping: Server, monke
         await asyncio.wait_for(work(stream), PATIENCE - 1)  # before a server is given up that does not answer
 
     ask(keeping.url, soon)
+
+
+@pytest.mark.parametrize("of", ["a consumer", "a pull"])
+def test_a_request_of_which_all_bytes_are_used(keeping: Server, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    """A server says nothing when they are (2.9.10), and goes on when it is asked again."""
+    monkeypatch.setattr("futebus.nats.fetching.ASKED_SECONDS", 2 * DEADLINE)  # else that ends it, too
+    name = "consumer"  # as long as the names are that a server makes
+    answer = f"$JS.ACK.LINES.{name}.1.1.1.{time.time_ns()}.1"
+    pace = Pace(3 * (len("lines.a") + len(answer) + 1000))
+
+    async def work(stream: Stream) -> list[int]:
+        await stream.make(["lines.>"])
+        for _ in range(10):
+            await stream.jetstream.publish("lines.a", b"x" * 1000)
+        found: list[int] = []
+        async with asyncio.timeout(DEADLINE):
+            if of == "a pull":
+                pull = Pull(stream, 2, None, headers_only=False, pace=pace)
+                await pull.begin()
+                assert len(pull._name) == len(name)
+                while pull.next < 11:
+                    found += [message.sequence for message in await pull.some(11)]
+                return found
+            consumer = Consumer(stream, name, Owner("me"), None, pace)
+            await consumer.begin(1)
+            async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+                while len(found) < 10:
+                    message, _ = await anext(messages)
+                    found.append(message.sequence)
+            return found[1:]
+
+    assert ask(keeping.url, work) == [*range(2, 11)]

@@ -2,11 +2,12 @@
 
 from futebus.nats import address
 from futebus.nats.access import Access
-from futebus.nats.fetching import ASKED_BYTES, ASKED_MESSAGES, next_of, removed
+from futebus.nats.fetching import ASKED_BYTES, ASKED_MESSAGES, Pull, next_of, removed
 from futebus.nats.reader import Reader
 from futebus.nats.stream import Stream
 
 from ..helpers.nats import Server, Serving
+from ..helpers.waiting import DEADLINE
 from .readers import Reading, fill, numbers
 
 
@@ -37,6 +38,21 @@ def test_a_message_larger_than_what_is_asked_for(serving: Serving) -> None:
     fill(reader, 3, 2 * ASKED_BYTES)
     assert numbers(reader, 1, 4) == [0, 1, 2]
     reader.close()
+
+
+def test_what_has_come_is_taken_however_long_that_took(reading: Reading) -> None:
+    """Who asks for it has had something else to do, or the line is slow."""
+    reader = reading()
+    fill(reader, 10)
+
+    async def take(stream: Stream) -> bool:
+        pull = Pull(stream, 1, None, headers_only=False)
+        await pull.begin()
+        assert await pull.is_there(DEADLINE)
+        pull._asked_at -= 1000
+        return await pull.is_known()
+
+    assert reader.do(take)
 
 
 def test_a_server_that_allows_few_at_once(keeping: Server, reading: Reading) -> None:
