@@ -58,6 +58,9 @@ SIGN_BYTES = 8 << 10
 MOST_BEHIND = 64 << 20
 """Nothing that is waited for is behind more bytes than these: a server that has as many for a connection closes it."""
 
+SOON_SECONDS = 1.0
+"""Within that time all is done, as a rule, and nobody looks. What is sent for it is given to the transport then, too."""
+
 MOST_SECONDS = 1800.0
 """Nor is anything waited for so long: what comes all the time may be something else."""
 
@@ -152,13 +155,12 @@ class Movement:
     """Whether bytes come and go, of those that an answer is behind: what is to be sent later says nothing of it.
 
     Args:
-        transport: of what connection.
-        more: how many bytes are still to be given to it before.
+        transport: of what connection. What an answer is behind has been given to it.
     """
 
-    def __init__(self, transport: Direct, more: int = 0) -> None:
+    def __init__(self, transport: Direct) -> None:
         self._transport = transport
-        self._last = transport.carried()[0] + transport.under_way + more
+        self._last = transport.carried()[0] + transport.under_way
         self._before = self._now()
 
     def _now(self) -> int:
@@ -207,25 +209,23 @@ class Client(NatsClient):
         """Tells from now on whether bytes come and go."""
         return Movement(self._transport)
 
-    async def patiently(self, work: Awaitable[T], seconds: float, size: int = 0) -> T:
+    async def patiently(self, work: Awaitable[T], seconds: float) -> T:
         """Waits for something that a server must do within some seconds, or a slow line with it for longer.
-
-        Args:
-            work: it.
-            seconds: these.
-            size: how many bytes are sent for it, if they are still to be given to the transport.
 
         Raises:
             TimeoutError: it is not done, and nothing comes or goes any more that it could be behind.
         """
         doing = asyncio.ensure_future(work)
-        movement, most = Movement(self._transport, size), self._transport.carried()[1] + MOST_BEHIND
-        latest = asyncio.get_running_loop().time() + MOST_SECONDS
+        loop = asyncio.get_running_loop()
+        soon, latest = min(SOON_SECONDS, seconds), loop.time() + MOST_SECONDS
         try:
-            while not (await asyncio.wait([doing], timeout=seconds))[0]:
-                is_late = asyncio.get_running_loop().time() > latest
-                if is_late or not movement.goes_on() or self._transport.carried()[1] > most:
+            if (await asyncio.wait([doing], timeout=soon))[0]:
+                return doing.result()
+            movement, most, left = self.movement(), self._transport.carried()[1] + MOST_BEHIND, seconds - soon
+            while not (await asyncio.wait([doing], timeout=left))[0]:
+                if loop.time() > latest or not movement.goes_on() or self._transport.carried()[1] > most:
                     raise TimeoutError
+                left = seconds
             return doing.result()
         finally:
             if not doing.done():
@@ -242,7 +242,7 @@ class Client(NatsClient):
     ) -> Msg:
         """As nats-py's, patiently."""
         try:
-            return await self.patiently(super().request(subject, payload, FOREVER, old_style, headers), timeout, len(payload))
+            return await self.patiently(super().request(subject, payload, FOREVER, old_style, headers), timeout)
         except TimeoutError:
             raise nats.errors.TimeoutError from None
 

@@ -15,6 +15,7 @@ from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
+from .client import SOON_SECONDS
 from .connection import PATIENCE
 from .errors import Away
 from .limits import add_consumer, most_at_once
@@ -211,7 +212,10 @@ class Pull:
         if not self._news.is_set():
             begin = self._waits_since = time.monotonic()
             with contextlib.suppress(TimeoutError):
-                await self.stream.connection.client.patiently(self._news.wait(), seconds)
+                try:
+                    await asyncio.wait_for(self._news.wait(), min(SOON_SECONDS, seconds))  # which costs less
+                except TimeoutError:
+                    await self.stream.connection.client.patiently(self._news.wait(), max(seconds - SOON_SECONDS, 0))
             self._waits_since = None
             self._waited += time.monotonic() - begin
         return self._news.is_set()
