@@ -290,7 +290,7 @@ class Delivery:
                 if connection.is_closed.is_set():
                     continue  # it comes again
                 # With a subject, others' messages are missing, too, but where the stream has none at all any more.
-                behind = min(consumer.first, message.sequence) if self._address.subject else message.sequence
+                behind = min(consumer.gone + 1, message.sequence) if self._address.subject else message.sequence
                 missing = max(behind - max(self._taken, self._told, self._progress.looked) - 1, 0)
                 self._taken = message.sequence
                 self._put(lines_of(state.created, message, reply)._replace(removed=missing))

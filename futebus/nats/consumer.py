@@ -49,6 +49,9 @@ UNHEARD_SECONDS = 0.5
 ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
+LATE_SECONDS = 0.1
+"""When so long nothing was asked for, messages may have come and gone."""
+
 AT_ONCE, AT_ONCE_BYTES = 32, 256 << 10
 """So many places where a message may be missing are asked for at once, and about how many bytes of messages."""
 
@@ -85,8 +88,17 @@ class Consumer:
 
     def __init__(self, stream: Stream, name: str, owner: Owner, subject: str | None, pace: Pace | None = None) -> None:
         self._stream, self._name, self._owner, self._subject = stream, name, owner, subject
-        self.first = 0
-        """The first number that the stream had, as it was asked where some were missing; 0 if its first ones do not go."""
+        self.gone = 0
+        """Up to which number the stream had nothing any more, if messages may have waited for us before the one that was brought
+        last; else 0."""
+        self._first = 0
+        """The first number that it had, when it was asked where some were missing."""
+        self._behind: set[int] = set()
+        """Those that have come when messages may have waited before them."""
+        self._ended_at = 0.0
+        """When the last request ended."""
+        self._is_late = False
+        """Whether nothing was asked for before that one, for a while."""
         self._waiting: deque[tuple[Message, str]] = deque()
         self._changed = asyncio.Event()
         self._inbox = ""
@@ -291,6 +303,7 @@ class Consumer:
         for pause in (UNHEARD_SECONDS, 0.0):
             self._is_unheard = False
             self._changed.clear()
+            self._ended_at = asyncio.get_running_loop().time()  # what went before is told by who knows where it begins
             await self._request(1, {"no_wait": True})
             try:
                 await connection.client.patiently(connection.while_open(self._changed.wait()), PATIENCE)
@@ -344,12 +357,15 @@ class Consumer:
                     self._waiting.popleft()
                     self._sure -= 1
                     self._through = message.sequence
+                    self.gone = self._first - 1 if message.sequence in self._behind else 0
+                    self._behind.discard(message.sequence)
                     yield message, reply
                     self._heard = loop.time()  # who takes them has taken his time
                     continue
                 if not self._is_asked:
                     if self._is_idle or self._is_unheard:
                         await self.check(is_settled=self._is_idle)
+                        self._ended_at = loop.time()  # which is asked without delay
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
@@ -407,8 +423,8 @@ class Consumer:
                 places.append((before, message))
             before = max(message.sequence, before)
         connection, most = self._stream.connection, min(AT_ONCE_BYTES, self._pace.bytes)
-        if places and self._stream.is_bounded:
-            self.first = (await connection.while_open(self._stream.state())).first
+        if any(message.sequence in self._behind for _, message in places):
+            self._first = (await connection.while_open(self._stream.state())).first
         while places:
             some, size = [places.popleft()], 0
             while places and len(some) < AT_ONCE and (size := size + len(places[0][1].data)) < most:
@@ -447,6 +463,7 @@ class Consumer:
         self._owner.hand(self._description, self._count + count)
         self._asked = self._left = count
         self._there, self._came, self._asked_at = min(count, self._pending), 0, asyncio.get_running_loop().time()
+        self._is_late |= self._asked_at - self._ended_at > LATE_SECONDS
         self._room = words.get("max_bytes", -1)
         self._is_asked, self._is_idle = True, False
         with self._stream.sorted():
@@ -469,6 +486,9 @@ class Consumer:
                 self._unconfirmed.add(sequence)
                 self._highest = sequence
             self._waiting.append((Message(sequence, subject.decode(errors="replace"), told, data), reply))
+            if self._pending > 0 or self._is_late:
+                self._behind.add(sequence)
+            self._is_late = False
             self._left -= 1
             self._room -= self._stream.connection.client.handled
             # When the bytes are all used, a server says nothing of it (2.9.10).
@@ -498,6 +518,8 @@ class Consumer:
                 self._has_gone()
             elif status not in ("404", "408"):
                 self._fail(f"its consumer {self._name}: {words or status}")
+        if not self._is_asked:
+            self._ended_at = self._heard
         self._changed.set()
 
     def _know_pace(self) -> None:

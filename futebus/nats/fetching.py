@@ -253,6 +253,7 @@ class Pull:
                     self._pending = 0
         arrived, self._arrived = self._arrived, []
         if arrived and arrived[-1].sequence >= end:
+            self._arrived = [message for message in arrived if message.sequence >= end]  # for who goes on there
             arrived = [message for message in arrived if message.sequence < end]
             self.next = end
         elif arrived:

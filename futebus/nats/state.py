@@ -64,8 +64,6 @@ class State(NamedTuple):
     """How many messages between the first and the last it has no more."""
     names_seconds: float = 120.0
     """How long it knows the names of messages (`duplicate_window`)."""
-    is_bounded: bool = False
-    """Whether the oldest messages go, by their number, bytes or age."""
     is_renaming: bool = False
     """Whether it keeps messages under other subjects than they come on (`subject_transform`, of servers from 2.10 on)."""
 
@@ -97,7 +95,6 @@ def state_of(info: StreamInfo) -> State:
         bool(config.mirror or config.sources),
         state.num_deleted or 0,
         config.duplicate_window or 0.0,
-        any((limit or 0) > 0 for limit in (config.max_msgs, config.max_bytes, config.max_age)),
         bool(config.subject_transform),
     )
 

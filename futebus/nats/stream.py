@@ -96,8 +96,6 @@ class Stream:
         """Whether one server alone keeps it."""
         self.room = Room(lambda: connection.max_payload, placing(name))
         """What a message has room for. What the stream itself allows counts when its state was asked for."""
-        self.is_bounded = False
-        """Whether its oldest messages go, as far as is known."""
         self._created = ""
         """When it was made, as far as is known."""
         self._last = 0
@@ -133,7 +131,6 @@ class Stream:
     def _known(self, info: StreamInfo) -> State:
         state = state_of(info)
         self._is_one_server, self._created, self._last = state.replicas == 1, state.created, state.last
-        self.is_bounded = state.is_bounded
         self.room.limit(max_msg_size=state.max_message, max_bytes=state.max_bytes)
         return state
 

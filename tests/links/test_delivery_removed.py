@@ -73,6 +73,27 @@ def test_what_goes_while_a_delivery_is_behind_is_said(
     link.end()
 
 
+def test_what_goes_of_others_is_not_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
+    """A delivery that has all that is for it has lost nothing."""
+    master = collect(bus / ".U_x")
+
+    async def begin(stream: Stream) -> None:
+        await stream.make(["lines.>"], max_msgs=40)
+
+    async def say(stream: Stream) -> None:
+        for number in range(100):
+            await stream.jetstream.publish("lines.b", b"%d\n" % number)
+        await stream.jetstream.publish("lines.a", b"rare\n")
+
+    ask(keeping.url, begin)
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines.a", place)
+    for count in range(4):
+        ask(keeping.url, say)
+        assert master.lines(count + 1) == ["rare"] * (count + 1)
+    link.end()
+    assert "removed" not in link.words
+
+
 @pytest.mark.parametrize("how", ["limit", "hand"])
 def test_what_was_removed_between_others_is_said(
     bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, how: str

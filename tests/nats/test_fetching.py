@@ -1,5 +1,7 @@
 """Messages of a range, through deaths of servers: each once, in order, and what is gone is left out."""
 
+import pytest
+
 from futebus.nats import address
 from futebus.nats.access import Access
 from futebus.nats.fetching import ASKED_BYTES, ASKED_MESSAGES, Pull, next_of, removed
@@ -38,6 +40,18 @@ def test_a_message_larger_than_what_is_asked_for(serving: Serving) -> None:
     fill(reader, 3, 2 * ASKED_BYTES)
     assert numbers(reader, 1, 4) == [0, 1, 2]
     reader.close()
+
+
+@pytest.mark.parametrize("subject", [None, "lines.b"])
+def test_ranges_one_behind_the_other(reading: Reading, subject: str | None) -> None:
+    """Of the first, more has come than it has, since some numbers are missing."""
+    reader = reading()
+    fill(reader, 30, subjects=("lines.a", "lines.b", "lines.c"))
+    reader.do(lambda stream: stream.jetstream.delete_msg("LINES", 5))
+    reader.do(lambda stream: stream.jetstream.delete_msg("LINES", 6))
+    there = [number for number in range(30) if number not in (4, 5) and (subject is None or number % 3 == 1)]
+    found = [number for begin, end in ((1, 4), (4, 9), (9, 31)) for number in numbers(reader, begin, end, subject)]
+    assert found == there
 
 
 def test_what_has_come_is_taken_however_long_that_took(reading: Reading) -> None:
