@@ -485,9 +485,9 @@ class Consumer:
             if sequence > self._highest:  # else it comes again
                 self._unconfirmed.add(sequence)
                 self._highest = sequence
+                if self._pending > 0 or self._is_late:
+                    self._behind.add(sequence)
             self._waiting.append((Message(sequence, subject.decode(errors="replace"), told, data), reply))
-            if self._pending > 0 or self._is_late:
-                self._behind.add(sequence)
             self._is_late = False
             self._left -= 1
             self._room -= self._stream.connection.client.handled
