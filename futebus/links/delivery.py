@@ -20,6 +20,7 @@ from ..client import ClientError
 from ..client.channel import TRANSIENT, end_of_block
 from ..client.errors import TooLong
 from ..core.text import are, counted, printable
+from ..host.troubles import Troubles
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
@@ -101,6 +102,8 @@ class Delivery:
         self._pace = Pace(BATCH_BYTES)
         self._target = Target(channel, voice, mode=mode, waits=waits)
         self._sparing = Sparing(voice.warn)
+        self._long = Troubles()
+        """Lines that the bus does not take."""
         self._taken = self._told = 0
         """The number of the last message that has been taken from the stream, and up to which it is told what was removed."""
         self._reply = ""
@@ -217,7 +220,9 @@ class Delivery:
                 await asyncio.sleep(random.uniform(0, RETRY_SECONDS[0]))
             else:
                 self._takes_over = False
-                return stream, state, consumer
+                if (await stream.state()).created == state.created:
+                    return stream, state, consumer
+                # It was made anew meanwhile. Later that would be seen: a consumer goes with its stream.
 
     async def _settle(self, connection: Connection, consumer: Consumer) -> None:
         """Waits for what is being written, so that it is known what that is. Who does not take it would not take more either.
@@ -437,6 +442,7 @@ class Delivery:
         )
         self._done.append(found.reply)
         self._is_busy = False
+        self._long.end()
         if self._loop:
             with contextlib.suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._is_done.set)
@@ -465,7 +471,9 @@ class Delivery:
                 if is_stuck:
                     poller.poll()
         except TooLong as error:
-            self._voice.warn(f"{error}; it waits until the bus takes it, and so do all behind it")
+            words = f"{error}; it waits until the bus takes it, and so do all behind it"
+            if self._long.is_due(words):
+                self._voice.warn(words)
             time.sleep(LONG_SECONDS)
             self._target.open()
         except TRANSIENT as error:

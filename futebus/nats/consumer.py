@@ -98,12 +98,14 @@ class Consumer:
         self._ended_at = 0.0
         """When the last request ended."""
         self._is_late = False
-        """Whether nothing was asked for before that one, for a while."""
+        """Whether messages may have waited before that one, for a while, without being told of."""
         self._waiting: deque[tuple[Message, str]] = deque()
         self._changed = asyncio.Event()
         self._inbox = ""
         self._description = ""
         self._batch = BATCH
+        self._most_unconfirmed = 0
+        """When so many are not done with, the server hands out no more."""
         self._asked = self._left = 0
         """How many messages the last request was for, and how many of them have not come."""
         self._pace = pace or Pace(BATCH_BYTES)
@@ -277,6 +279,7 @@ class Consumer:
             self._check_own(there)
             self._has_gone()
             raise self._stream.connection.lost() from None
+        self._most_unconfirmed = made.config.max_ack_pending or 0
         if made.delivered and made.delivered.consumer_seq:
             self._owner.forget(self._description)  # it is another's, with our description
             self._has_been_shared()
@@ -366,6 +369,9 @@ class Consumer:
                     if self._is_idle or self._is_unheard:
                         await self.check(is_settled=self._is_idle)
                         self._ended_at = loop.time()  # which is asked without delay
+                    is_late = not self._pending and loop.time() - self._ended_at > LATE_SECONDS
+                    if self._subject is not None and (is_late or self._is_late):
+                        await self._look_back()
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
@@ -382,6 +388,16 @@ class Consumer:
                         raise Away(f"{self._stream.connection.server.shown} does not answer")
         finally:
             closed.cancel()
+
+    async def _look_back(self) -> None:
+        """Sees whether messages may have come and gone while the server had none for us, or could hand out none.
+
+        On a slow line it is long ago that it was asked for some, also when it is asked at once.
+        """
+        await self.check(is_settled=True)
+        state = await self._stream.connection.while_open(self._stream.state())
+        if state.first <= self._through + 1:
+            self._ended_at, self._is_late = asyncio.get_running_loop().time(), self._is_full
 
     async def check(self, *, is_settled: bool = False) -> None:
         """Sees that it is there, and ours. It tells who has asked when it was removed, and nobody else.
@@ -407,6 +423,8 @@ class Consumer:
             elif is_settled and info.delivered and await self._has_passed(info.delivered.stream_seq + 1):
                 self._has_left_out()
             else:
+                if is_settled:
+                    self._pending = info.num_pending or 0
                 return
         raise self._stream.connection.lost()
 
@@ -451,6 +469,11 @@ class Consumer:
         self._searched = max(behind - 1, self._searched)
         return False
 
+    @property
+    def _is_full(self) -> bool:
+        """Whether the server hands out nothing more until some are done with."""
+        return 0 < self._most_unconfirmed <= len(self._unconfirmed)
+
     async def _ask(self) -> None:
         words = {"expires": int(EXPIRES_SECONDS * 1e9), "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9)}
         if self._is_long:
@@ -488,7 +511,7 @@ class Consumer:
                 if self._pending > 0 or self._is_late:
                     self._behind.add(sequence)
             self._waiting.append((Message(sequence, subject.decode(errors="replace"), told, data), reply))
-            self._is_late = False
+            self._is_late = self._is_full
             self._left -= 1
             self._room -= self._stream.connection.client.handled
             # When the bytes are all used, a server says nothing of it (2.9.10).

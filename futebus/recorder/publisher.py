@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..core.text import are, counted, size
+from ..host.troubles import Troubles
 from ..nats import runs
 from ..nats.connection import Servers
 from ..nats.errors import Away, NatsError
@@ -25,7 +26,6 @@ from .channel import Say
 from .ours import Foreign, Ours, owner
 from .outgoing import LineTooLong, Outgoing, following
 from .target import NoteKeeper, Target
-from .troubles import Troubles
 
 T = TypeVar("T")
 

@@ -8,13 +8,13 @@ The one rule: who takes lines from the channel never waits for the disk. A threa
 import threading
 import time
 
+from ..host.troubles import Troubles
 from ..spool import SpoolError, SpoolLock, SpoolWriter, remove_unopened
 from ..spool.layout import IDENTITY
 from .apart import begin
 from .channel import Say
 from .recording import Recording
 from .target import kept_from
-from .troubles import Troubles
 
 AGE_SECONDS = (1.0, 60.0)
 """How often, at most and at least, it is looked whether lines are too old."""

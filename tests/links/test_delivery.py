@@ -393,3 +393,38 @@ def test_streams_that_are_of_no_use(bus: Mount, linking: Linking, keeping: Serve
     keeping.kill()
     assert "Connection refused" in deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place, is_ready=False).fails()
     assert not list((place / "state").iterdir())  # who could not begin leaves nothing
+
+
+INSISTENT = """
+import sys
+from futebus.commands.link import main
+from futebus.links import delivery, target
+
+def open(self, really=target.Target.open):
+    print("is opened", file=sys.stderr, flush=True)
+    return really(self)
+
+delivery.LONG_SECONDS = 0.01
+target.Target.open = open
+sys.exit(main())
+"""
+"""A link that often tries what is too long, and says that it does."""
+
+
+def test_a_line_that_is_too_long_is_told_of_once(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """It is tried again and again, and others wait for it."""
+    bus = mounting("max_message=1000")
+    master = collect(bus / ".U_x")
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        await stream.jetstream.publish("lines", b"one\n" + b"x" * 3000 + b"\nthree\n")
+
+    ask(keeping.url, work)
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place, script=INSISTENT)
+    until(lambda: link.words.count("is opened") > 5, "it is tried")
+    assert link.words.count("waits until the bus takes it, and so do all behind it") == 1
+    assert master.data == b"one\n"
+    link.end()

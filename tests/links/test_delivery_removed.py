@@ -8,12 +8,14 @@ import pytest
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect, Collector
-from ..helpers.mounts import Mount
+from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Server
 from ..helpers.published import ask
 from ..helpers.waiting import until
 from .links import Linking
 from .test_delivery import deliver, fill, numbered
+from .test_purged import purge, say
+from .test_returns import info_of
 
 
 def missed(bus: Mount, linking: Linking, url: str, master: Collector, place: Path) -> None:
@@ -70,6 +72,27 @@ def test_what_goes_while_a_delivery_is_behind_is_said(
     why = f"it was known whether they were of {subject[1:]}" if subject else "they could be delivered"
     said = re.compile(rf"(\d+) messages? of {re.escape(url)} had been removed before {re.escape(why)}\n")
     until(lambda: sum(int(count) for count in said.findall(link.words)) == missing, f"it says that {missing} were removed")
+    link.end()
+
+
+@pytest.mark.parametrize("subject", ["", "/lines.a"])
+def test_what_goes_while_its_server_waits_for_confirmations_is_said(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, subject: str
+) -> None:
+    """When it handed out the last one that may be unconfirmed, it had none to tell of."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    url = f"{keeping.url}/LINES{subject}"
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100)))
+    link = deliver(linking, bus / "U_x", url, place)
+    until(lambda: (info := info_of(keeping.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1400)))
+    purge(keeping.url, before=1301)
+    master.start()
+    until(lambda: master.data.endswith(b"1399\n"), "the last one comes")
+    assert [int(line) for line in master.data.split()] == [*range(1100), *range(1300, 1400)]
+    why = f"it was known whether they were of {subject[1:]}" if subject else "they could be delivered"
+    link.wait_for(f"200 messages of {url} had been removed before {why}")
     link.end()
 
 

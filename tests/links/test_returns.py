@@ -771,6 +771,28 @@ def test_a_stream_that_loses_its_end_just_when_its_delivery_was_taken_over(
     link.end()
 
 
+def test_a_stream_that_is_made_anew_while_a_delivery_begins(
+    bus: Mount, linking: Linking, slow_link: Callable[..., tuple[Link, Path]], keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Numbers of the one before say nothing of the one that the consumer is made of."""
+    master = collect(bus / ".U_x")
+    data = delivered(linking, bus / "U_x", keeping, place, master, 10, each=1)
+    words = "--deliver", f"{keeping.url}/LINES", "--state", place / "state", bus / "U_x"
+    link, file = slow_link("nats.consumer", "add_consumer", *words)
+    ask(keeping.url, lambda stream: stream.jetstream.delete_stream("LINES"))
+    lines = [b"new%d\n" % number for number in range(15)]
+    for line in lines[:5]:
+        say(keeping.url, line)
+    file.touch()
+    wait_for(master, data + b"".join(lines[:5]))
+    for line in lines[5:]:
+        say(keeping.url, line)
+    wait_for(master, data + b"".join(lines))
+    link.end()
+    deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place).end()
+    wait_for(master, data + b"".join(lines))
+
+
 async def quiet(stream: Stream) -> None:
     """Makes a stream that keeps 100 messages, with one of `lines.mine`."""
     await stream.make(["lines.>"], max_msgs=100)

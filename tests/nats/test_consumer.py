@@ -434,3 +434,31 @@ def test_a_request_of_which_all_bytes_are_used(keeping: Server, monkeypatch: pyt
             return found[1:]
 
     assert ask(keeping.url, work) == [*range(2, 11)]
+
+
+@pytest.mark.parametrize("has_gone", [False, True])
+def test_who_asks_late_looks_what_has_gone(keeping: Server, *, has_gone: bool) -> None:
+    """On a slow line one is always late, and nothing of ours has gone, as a rule."""
+
+    async def work(stream: Stream) -> int:
+        await stream.make(["lines.>"])
+        await stream.jetstream.publish("lines.a", b"first")
+        consumer = Consumer(stream, "reader", Owner("me"), "lines.a")
+        await consumer.begin(1)
+        async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+            await anext(messages)
+            consumer._ended_at -= 10  # that is long ago
+            if has_gone:
+                await stream.jetstream.publish("lines.a", b"second")
+                await stream.jetstream.purge_stream("LINES")
+            coming = asyncio.ensure_future(anext(messages))
+            while not (await stream.jetstream.consumer_info("LINES", "reader")).num_waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            await asyncio.gather(*(stream.jetstream.publish("lines.b", b"") for _ in range(10)))
+            await stream.jetstream.purge_stream("LINES")
+            await stream.jetstream.publish("lines.a", b"last")
+            message, _ = await asyncio.wait_for(coming, DEADLINE)
+            assert message.data == b"last"
+            return consumer.gone
+
+    assert bool(ask(keeping.url, work)) == has_gone

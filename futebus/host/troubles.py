@@ -1,4 +1,4 @@
-"""What keeps lines from being published, and when that is said.
+"""What keeps lines from getting on, and when that is said.
 
 The one rule: who reads the log learns at once what is wrong now, and never gets a line for every try. So each sentence is said
 when it is new, and then more and more seldom, and there are not many sentences that count as new.

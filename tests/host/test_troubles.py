@@ -2,7 +2,7 @@
 
 import itertools
 
-from futebus.recorder.troubles import MOST_SENTENCES, SAY_SECONDS, Troubles
+from futebus.host.troubles import MOST_SENTENCES, SAY_SECONDS, Troubles
 
 DAY = 24 * 3600
 
