@@ -24,8 +24,9 @@ from ..host.troubles import Troubles
 from ..host.voice import Voice
 from ..nats.address import StreamAddress
 from ..nats.connection import Connection, Servers
-from ..nats.consumer import BATCH_BYTES, Consumer, Disputed, Taken, Unconfirmed, moment
+from ..nats.consumer import BATCH_BYTES, Consumer, Disputed, Taken, Unconfirmed
 from ..nats.errors import Away, NatsError
+from ..nats.handed import Handed
 from ..nats.owner import Owner
 from ..nats.pace import Pace
 from ..nats.state import State
@@ -120,7 +121,7 @@ class Delivery:
         """Held while something is written and noted; for good when it has ended."""
         self._has_stopped = False
         """Whether that has been tried."""
-        self._done: deque[str] = deque()
+        self._done: deque[Handed] = deque()
         self._is_done = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._missing = 2
@@ -285,8 +286,8 @@ class Delivery:
         tasks = [asyncio.ensure_future(work) for work in works]
         connection = stream.connection
         try:
-            async for message, reply in consumer.messages():
-                self._reply = reply
+            async for message, handed in consumer.messages():
+                self._reply = handed.reply
                 if self._size > WAITING_BYTES:
                     # Meanwhile nothing may be asked for, and then nobody tells whether the consumer has gone.
                     await self._wait(
@@ -298,7 +299,7 @@ class Delivery:
                 behind = min(consumer.gone + 1, message.sequence) if self._address.subject else message.sequence
                 missing = max(behind - max(self._taken, self._told, self._progress.looked) - 1, 0)
                 self._taken = message.sequence
-                self._put(lines_of(state.created, message, reply)._replace(removed=missing))
+                self._put(lines_of(state.created, message, handed)._replace(removed=missing))
         except asyncio.CancelledError:
             tasks[0].cancel()  # it confirms, too
             await self._stop(stream, consumer)
@@ -383,7 +384,7 @@ class Delivery:
         reached, where, start = self._progress.reached, found.where, 0
         self._counted = 0, 0
         is_same = reached.current == found.sequence and reached.created == found.created
-        is_same = is_same and reached.moment in (0, moment(found.reply))
+        is_same = is_same and reached.moment in (0, found.handed.time)
         if found.removed and not is_same:
             self._sparing.warn(found.subject, removed(self._address.shown, found.removed, self._address.subject))
         if where is None:
@@ -420,7 +421,7 @@ class Delivery:
             intent=intent,
             spool=spool,
             line=line,
-            moment=moment(found.reply),
+            moment=found.handed.time,
         )
 
     def _end(self, found: Lines) -> None:
@@ -428,7 +429,7 @@ class Delivery:
         if found.where:
             following = max(found.where.next, self._progress.lines.get(found.source, 0))
             self._progress.note_lines(found.source, following, found.share)
-        self._progress.mark(found.created, found.sequence, moment(found.reply))
+        self._progress.mark(found.created, found.sequence, found.handed.time)
         self._progress.note(
             created=found.created,
             sequence=found.sequence,
@@ -437,10 +438,10 @@ class Delivery:
             intent=0,
             spool="",
             line=0,
-            time=moment(found.reply),
+            time=found.handed.time,
             moment=0,
         )
-        self._done.append(found.reply)
+        self._done.append(found.handed)
         self._is_busy = False
         self._long.end()
         if self._loop:

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from ..core.lines import end, lines
 from ..nats import runs
+from ..nats.handed import Handed
 from ..nats.state import Message
 from .progress import share_of, source_of
 
@@ -19,7 +20,7 @@ class Lines(NamedTuple):
     source: str
     """Whose lines they are, by subject and spool, as `progress` knows it; "" if they have no numbers."""
     data: bytes
-    reply: str
+    handed: Handed
     removed: int = 0
     """How many messages the stream had directly before, which nobody can deliver any more."""
 
@@ -29,7 +30,7 @@ class Lines(NamedTuple):
         return share_of(self.subject)
 
 
-def lines_of(created: str, message: Message, reply: str) -> Lines:
+def lines_of(created: str, message: Message, handed: Handed) -> Lines:
     """The lines of a message."""
     where = runs.read(message.headers)
     data = message.data
@@ -38,7 +39,7 @@ def lines_of(created: str, message: Message, reply: str) -> Lines:
     if where is None:
         data = runs.outside(data)[1]
     source = source_of(message.subject, where.spool) if where else ""
-    return Lines(created, message.sequence, message.subject, where, source, data, reply)
+    return Lines(created, message.sequence, message.subject, where, source, data, handed)
 
 
 def offset(data: bytes, count: int) -> int:

@@ -22,6 +22,7 @@ from nats.js.errors import NotFoundError
 from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
 from .fetching import ALL_CAME, TOO_LONG, next_of
+from .handed import PREFIX, Handed, read
 from .limits import add_consumer, most_at_once
 from .owner import Owner, owner_of
 from .pace import Pace
@@ -99,7 +100,7 @@ class Consumer:
         """When the last request ended."""
         self._is_late = False
         """Whether messages may have waited before that one, for a while, without being told of."""
-        self._waiting: deque[tuple[Message, str]] = deque()
+        self._waiting: deque[tuple[Message, Handed]] = deque()
         self._changed = asyncio.Event()
         self._inbox = ""
         self._description = ""
@@ -254,7 +255,7 @@ class Consumer:
             await client.listen(self._inbox, self._take)
         await self._try()
         await self.check()  # another may have been as quick
-        if reply := self._waiting[0][1] if self._waiting else confirmed:
+        if reply := self._waiting[0][1].reply if self._waiting else confirmed:
             await self._try_confirming(reply)
 
     async def _make(self, config: ConsumerConfig, before: ConsumerInfo | None) -> None:
@@ -329,8 +330,8 @@ class Consumer:
             raise Unconfirmed(str(connection.lost()))
         self._may_confirm = True
 
-    async def messages(self) -> AsyncIterator[tuple[Message, str]]:
-        """Its messages, each with the subject that it is confirmed on. More are asked for when these have been taken.
+    async def messages(self) -> AsyncIterator[tuple[Message, Handed]]:
+        """Its messages, each with how it was handed out. More are asked for when these have been taken.
 
         Raises:
             Away: the server does not answer, or the connection has failed.
@@ -347,14 +348,14 @@ class Consumer:
                 if self._stream.connection.is_closed.is_set():  # what waits comes again
                     raise self._stream.connection.lost()
                 if self._waiting:
-                    message, reply = self._waiting[0]
+                    message, handed = self._waiting[0]
                     if message.sequence <= self._through:
                         self._waiting.popleft()
                         self._sure = max(self._sure - 1, 0)
-                        await self._confirm_again(reply)
+                        await self._confirm_again(handed)
                         continue
                     if not self._may_confirm:
-                        await self._try_confirming(reply)
+                        await self._try_confirming(handed.reply)
                     if not self._sure:
                         await self._compare()
                     self._waiting.popleft()
@@ -362,7 +363,7 @@ class Consumer:
                     self._through = message.sequence
                     self.gone = self._first - 1 if message.sequence in self._behind else 0
                     self._behind.discard(message.sequence)
-                    yield message, reply
+                    yield message, handed
                     self._heard = loop.time()  # who takes them has taken his time
                     continue
                 if not self._is_asked:
@@ -495,13 +496,13 @@ class Consumer:
             await self._stream.connection.client.publish(subject, asked, reply=self._inbox)
 
     def _take(self, subject: bytes, answer: bytes, told: dict[str, str], data: bytes) -> None:
-        reply = answer.decode(errors="replace")
         self._heard = asyncio.get_running_loop().time()
         # Who publishes chooses headers: only by the subject for the confirmation is a message told from what the server says.
-        if reply.startswith("$JS.ACK."):
-            sequence = number(reply)
+        if answer.startswith(PREFIX.encode()):
+            handed = read(answer.decode(errors="replace"))
+            sequence = handed.sequence
             self._count += 1
-            if _handed_out(reply) != self._count:  # or a server that has come to lead it knows less than the one before
+            if handed.consumer_sequence != self._count:  # or a server that has come to lead it knows less than the one before
                 self._has_been_shared()
                 self._changed.set()
                 return
@@ -510,7 +511,7 @@ class Consumer:
                 self._highest = sequence
                 if self._pending > 0 or self._is_late:
                     self._behind.add(sequence)
-            self._waiting.append((Message(sequence, subject.decode(errors="replace"), told, data), reply))
+            self._waiting.append((Message(sequence, subject.decode(errors="replace"), told, data), handed))
             self._is_late = self._is_full
             self._left -= 1
             self._room -= self._stream.connection.client.handled
@@ -520,7 +521,7 @@ class Consumer:
             if self._there == 1:
                 self._know_pace()
             self._there -= 1
-            self._pending = still_there(reply)
+            self._pending = handed.pending
         else:
             status, words = told.get("Status"), told.get("Description", "")
             if not status or status == "100" or words == ALL_CAME:  # 100: a heartbeat
@@ -562,23 +563,23 @@ class Consumer:
     def _fail(self, why: str, kind: type[Away] = Away) -> None:
         self._stream.connection.give_up(why, kind)
 
-    async def confirm(self, reply: str) -> None:
+    async def confirm(self, handed: Handed) -> None:
         """Says that a message is done with.
 
         Args:
-            reply: the subject that came with it.
+            handed: what came with it.
 
         Raises:
             Away: the connection has failed.
         """
         with self._stream.sorted():
-            await self._stream.connection.client.publish(reply, b"+ACK")
-        self._unconfirmed.discard(number(reply))
+            await self._stream.connection.client.publish(handed.reply, b"+ACK")
+        self._unconfirmed.discard(handed.sequence)
 
-    async def _confirm_again(self, reply: str) -> None:
+    async def _confirm_again(self, handed: Handed) -> None:
         """Says of a message that comes again that it is done with, if it is: that was lost on the way."""
-        if number(reply) not in self._unconfirmed:
-            await self.confirm(reply)
+        if handed.sequence not in self._unconfirmed:
+            await self.confirm(handed)
 
 
 def _is_sound(info: ConsumerInfo) -> bool:
@@ -589,28 +590,3 @@ def _is_sound(info: ConsumerInfo) -> bool:
     words = [info.config.description or "", info.config.filter_subject or ""]
     is_sound = all(type(number) is int and 0 <= number <= MOST_SEQUENCE for number in numbers)
     return is_sound and all(isinstance(word, str) for word in words) and isinstance(info.created, datetime)
-
-
-def number(reply: str) -> int:
-    """The number of a message, by the subject that it is confirmed on."""
-    return _told(reply, 5)
-
-
-def _handed_out(reply: str) -> int:
-    """How many messages its consumer had handed out with it, by the subject that it is confirmed on."""
-    return _told(reply, 6)
-
-
-def still_there(reply: str) -> int:
-    """How many messages more its consumer had for us, by the subject that it is confirmed on."""
-    return _told(reply, 8)
-
-
-def moment(reply: str) -> int:
-    """When the server got a message, in nanoseconds, by the subject that it is confirmed on."""
-    return _told(reply, 7)
-
-
-def _told(reply: str, place: int) -> int:
-    words = reply.split(".")  # later servers put two words more in the middle, and one behind
-    return int(words[place if len(words) == 9 else place + 2])

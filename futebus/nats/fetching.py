@@ -18,6 +18,7 @@ from nats.js.errors import NotFoundError
 from .client import SOON_SECONDS
 from .connection import PATIENCE
 from .errors import Away
+from .handed import WORDS, read
 from .limits import add_consumer, most_at_once
 from .pace import Pace
 from .stream import NO_STREAM, Stream
@@ -143,8 +144,7 @@ class Pull:
             self._idle = info.config.inactive_threshold or IDLE_SECONDS
 
     def _take(self, subject: bytes, reply: bytes, told: Mapping[str, str], data: bytes) -> None:
-        words = reply.split(b".")
-        if len(words) < 9:
+        if reply.count(b".") < WORDS - 1:
             if told.get("Description") == ALL_CAME:  # we count, too, and may have asked for others
                 return
             self._status, self._words = told.get("Status", ""), told.get("Description", "")
@@ -152,23 +152,23 @@ class Pull:
                 self._end_request()
         else:
             try:
-                sequence, count, moment, pending = map(int, words[5:9] if len(words) == 9 else words[7:11])
+                handed = read(reply.decode(errors="replace"))
             except ValueError:  # it is no server's, and may be in the place of one
                 self._is_torn = True
                 self._news.set()
                 return
             self._count += 1
-            self._is_torn |= count != self._count
+            self._is_torn |= handed.consumer_sequence != self._count
             self._asked -= 1
             self._came += len(data)
             self._is_long = False
-            self._pending = pending
+            self._pending = handed.pending
             self._room -= self.stream.connection.client.handled
             if self._asked <= 0 or not self._room:  # of the latter a server says nothing (2.9.10)
                 self._end_request()
             if not self._is_torn:
-                # A server takes any bytes for a subject.
-                self._arrived.append(Fetched(sequence, subject.decode(errors="replace"), told, data, moment))
+                where = subject.decode(errors="replace")  # a server takes any bytes for a subject
+                self._arrived.append(Fetched(handed.sequence, where, told, data, handed.time))
         self._news.set()
 
     def _end_request(self) -> None:

@@ -14,8 +14,9 @@ from futebus.links.agreement import known, look_around
 from futebus.links.progress import SPOOLS, Progress
 from futebus.links.sparing import FEW
 from futebus.nats import runs
-from futebus.nats.consumer import BATCH, Consumer, Disputed, Taken, moment
+from futebus.nats.consumer import BATCH, Consumer, Disputed, Taken
 from futebus.nats.errors import Away
+from futebus.nats.handed import Handed
 from futebus.nats.limits import add_consumer, most_at_once
 from futebus.nats.owner import Owner
 from futebus.nats.runs import Where
@@ -176,7 +177,7 @@ def test_one_that_has_taken_all_it_can_and_asks_for_nothing_takes_nothing_from_w
 def test_what_an_old_one_asks_for_by_the_name_of_a_new_one_is_not_passed_on(keeping: Server) -> None:
     """Also if both have been handed out as many, so that the numbers tell nothing."""
 
-    async def take(messages: AsyncIterator[tuple[Message, str]]) -> list[int]:
+    async def take(messages: AsyncIterator[tuple[Message, Handed]]) -> list[int]:
         return [(await anext(messages))[0].sequence for _ in range(1 + BATCH)]
 
     async def work(stream: Stream) -> None:
@@ -840,11 +841,11 @@ def test_how_far_a_stream_has_come_with_others_is_known(keeping: Server, place: 
         await consumer.begin((await known(stream, state, progress, "lines.mine", said.append)).taken + 1)
         looking = asyncio.ensure_future(look_around(stream, state, consumer, progress))
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
-            message, reply = await anext(messages)
-            progress.note(created=state.created, sequence=message.sequence, time=moment(reply))
+            message, handed = await anext(messages)
+            progress.note(created=state.created, sequence=message.sequence, time=handed.time)
             await others(stream)
             assert not progress.looked  # it is not confirmed, though its server has forgotten it
-            await consumer.confirm(reply)
+            await consumer.confirm(handed)
             async with asyncio.timeout(DEADLINE):
                 while progress.looked < 1001:  # noqa: ASYNC110 - a server tells it
                     await asyncio.sleep(0.01)

@@ -28,8 +28,8 @@ async def take(stream: Stream, count: int) -> list[Message]:
     await consumer.begin(1)
     found = []
     async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
-        async for message, reply in messages:
-            await consumer.confirm(reply)
+        async for message, handed in messages:
+            await consumer.confirm(handed)
             found.append(message)
             if len(found) == count:
                 break
@@ -105,9 +105,9 @@ def test_a_confirmation_that_is_lost_is_sent_again(keeping: Server) -> None:
         consumer = Consumer(stream, "reader", Owner("me"), None)
         await consumer.begin(1)
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
-            _, reply = await anext(messages)
-            await consumer.confirm(reply.replace("$JS.ACK", "lost.ACK"))
-            await stream.connection.client.publish(reply, b"-NAK")  # which has the server send it again
+            _, handed = await anext(messages)
+            await consumer.confirm(handed._replace(reply=handed.reply.replace("$JS.ACK", "lost.ACK")))
+            await stream.connection.client.publish(handed.reply, b"-NAK")  # which has the server send it again
             await arrived(stream.connection.client)
             await stream.jetstream.publish("lines", b"two\n")
             assert (await asyncio.wait_for(anext(messages), DEADLINE))[0].sequence == 2
@@ -166,11 +166,11 @@ def test_what_is_purged_while_it_comes_takes_nothing_else_along(keeping: Server)
                 try:
                     await consumer.begin(first)
                     async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
-                        async for message, reply in messages:
+                        async for message, handed in messages:
                             first = message.sequence + 1
                             if message.subject == "lines.b":
                                 seen.append(message.sequence)
-                            await consumer.confirm(reply)
+                            await consumer.confirm(handed)
                             if message.subject == "lines.end":
                                 has_all.set()
                 except Away:
@@ -203,11 +203,11 @@ def test_what_is_handed_out_again_and_again_is_not_confirmed_for_that(keeping: S
         consumer = Consumer(stream, "reader", owner, None)
         await consumer.begin(1)
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
-            _, reply = await anext(messages)
+            _, handed = await anext(messages)
             waiting = asyncio.ensure_future(anext(messages))
             async with asyncio.timeout(DEADLINE):
                 for count in range(2, 3 * BATCH):
-                    await stream.connection.client.publish(reply, b"-NAK")
+                    await stream.connection.client.publish(handed.reply, b"-NAK")
                     while consumer._count < count:  # noqa: ASYNC110 - a server sends it
                         await asyncio.sleep(0)
             waiting.cancel()
