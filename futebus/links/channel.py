@@ -105,6 +105,10 @@ class Channel:
         """Descriptor of an eventfd that ends the wait of who reads."""
         self.is_reading = False
         """Whether lines have been taken from the bus, or may have been, that `heard` has not been given yet."""
+        self.left = 0
+        """Lines that waited for the link in the bus, in the end."""
+        self._is_over = False
+        self._has_ended = threading.Event()
         self._failure: Exception | None = None
         self._claim: socket.socket | None = None
 
@@ -143,10 +147,13 @@ class Channel:
     # ------------------------------------------------------------------------------------------ its life
 
     def run(self, opened: Callable[[], object]) -> None:
-        """Keeps the channel open, for good. To be called in a thread.
+        """Keeps the channel open. To be called in a thread.
 
         Args:
             opened: is called when it is for the first time.
+
+        Returns:
+            When it is to be finished.
 
         Raises:
             ClientError: it cannot be had.
@@ -165,6 +172,7 @@ class Channel:
                     else:
                         self._voice.say(f"{self.path} is open again")
                     self._use(channel)
+                    return
             except _Removed:
                 self._voice.say(f"{self.path}: its name was removed; it is opened anew")
             except (Ended, NoBus) as error:
@@ -175,6 +183,21 @@ class Channel:
                 self._voice.warn(f"{words}; waiting")
             finally:
                 self._let_go()
+                if self._is_over:
+                    self._has_ended.set()
+
+    def finish(self, seconds: float) -> None:
+        """Takes no more lines from the bus, and sees what is left there.
+
+        Args:
+            seconds: how long that is waited for at most: the bus may hang.
+        """
+        with self._changed:
+            self._is_over = True
+            is_open = self._is_open
+            self._changed.notify_all()
+        if is_open:
+            self._has_ended.wait(seconds)
 
     def _open(self) -> Joined:
         wait = math.inf if self._waits else 0.0
@@ -205,7 +228,7 @@ class Channel:
         with self._changed:
             self._is_open = False
             for count, _ in self._waiting:
-                self.unwritten[AWAY] += count
+                self.unwritten[SLOW if self._is_over else AWAY] += count
             self._waiting.clear()
             self._size = 0
             self._changed.notify_all()
@@ -214,17 +237,17 @@ class Channel:
             self._claim = None
 
     def _use(self, channel: Joined) -> None:
-        """Has the channel read and written, and looks after it, until that fails."""
+        """Has the channel read and written, and looks after it, until that fails or is over."""
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         works = [self._read] * self._reads + [self._write] * self._writes
         threads = [threading.Thread(target=self._until_failed, args=(work, channel), daemon=True) for work in works]
         for thread in threads:
             thread.start()
+        dropped = 0
         try:
-            dropped = 0
-            while True:
+            while not self._is_over:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._failure, LOOK_SECONDS)
+                    self._changed.wait_for(lambda: self._failure or self._is_over, LOOK_SECONDS)
                     failure = self._failure
                 if failure:
                     raise failure
@@ -241,6 +264,9 @@ class Channel:
             for thread in threads:
                 thread.join()
             os.close(self._stop)
+        told = channel.inquire()  # once more, when nobody reads any more
+        self.dropped += told.dropped - dropped
+        self.left = told.queued
 
     def _until_failed(self, work: Callable[[Joined], object], channel: Joined) -> None:
         try:
@@ -259,10 +285,10 @@ class Channel:
             poller.register(file, select.POLLIN)
         is_much = False
         while True:
-            self._ready(lambda: self._is_open)
+            self._ready(lambda: self._is_open and not self._is_over)
             if not is_much:
                 poller.poll()
-            if not self._is_open:
+            if not self._is_open or self._is_over:
                 return
             self.is_reading = True
             try:

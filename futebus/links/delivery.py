@@ -107,6 +107,8 @@ class Delivery:
         """Lines that the bus does not take."""
         self._taken = self._told = 0
         """The number of the last message that has been taken from the stream, and up to which it is told what was removed."""
+        self._removed = 0
+        """How many messages were removed before they came, which is to be said."""
         self._reply = ""
         """The subject on which the last message is confirmed that has been taken, from any connection."""
         self._look_at = 0.0
@@ -207,7 +209,7 @@ class Delivery:
         """Makes the consumer behind what has been written. Returns what it has found, and it."""
         stream = Stream(connection, self._address.stream)
         while True:
-            consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace)
+            consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace, self._miss)
             await self._settle(connection, consumer)
             first, state = await self._first(stream, consumer)
             has_begun, self._has_begun = self._has_begun, True
@@ -268,6 +270,7 @@ class Delivery:
             self._progress.flush()
             state = await self._wanted.have(stream)
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
+        self._removed = 0  # what has not come is said by that
         return self._taken + 1, state
 
     async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
@@ -295,10 +298,9 @@ class Delivery:
                     )
                 if connection.is_closed.is_set():
                     continue  # it comes again
-                # With a subject, others' messages are missing, too, but where the stream has none at all any more.
-                behind = min(consumer.gone + 1, message.sequence) if self._address.subject else message.sequence
-                missing = max(behind - max(self._taken, self._told, self._progress.looked) - 1, 0)
-                self._taken = message.sequence
+                if not self._address.subject:  # else others' messages are missing, too
+                    self._miss(message.sequence - 1)
+                self._taken, missing, self._removed = message.sequence, self._removed, 0
                 self._put(lines_of(state.created, message, handed)._replace(removed=missing))
         except asyncio.CancelledError:
             tasks[0].cancel()  # it confirms, too
@@ -307,6 +309,11 @@ class Delivery:
         finally:
             for task in tasks:
                 task.cancel()
+
+    def _miss(self, number: int) -> None:
+        """Notes that the stream has nothing any more that has not come, up to that number. It is said with what comes next."""
+        self._removed += max(number - max(self._taken, self._told, self._progress.looked), 0)
+        self._told = max(number, self._told)
 
     async def _stop(self, stream: Stream, consumer: Consumer) -> None:
         """Lets no further write begin, and confirms what has been written: who goes on elsewhere need not write it again."""

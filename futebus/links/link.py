@@ -37,6 +37,9 @@ STALL_SECONDS, PAUSE_SECONDS = 1.0, 0.002
 FAREWELL_SECONDS = 0.3
 """How long what was said before the end has to reach a server."""
 
+END_SECONDS = 1.0
+"""How long the bus has to tell what it still has for us in the end."""
+
 
 class Link:
     """A channel with its subjects.
@@ -118,7 +121,7 @@ class Link:
     # ------------------------------------------------------------------------------------------ its life
 
     def run_channel(self, ready: Callable[[], object]) -> None:
-        """Keeps the channel open, for good. To be called in a thread; see `Channel.run`.
+        """Keeps the channel open. To be called in a thread; see `Channel.run`.
 
         If servers are not waited for, it is not opened, which would make it, before they have been reached.
 
@@ -260,9 +263,12 @@ class Link:
         return bool(new)
 
     def farewell(self) -> None:
-        """Says what was lost, in the end, when nothing runs any more."""
+        """Says what was lost, in the end, when nothing is sent any more."""
+        self._channel.finish(END_SECONDS)
         for subject in self._subjects:
             self._unsent[subject] += subject.left()
+            if subject.outbox:
+                self._unsent[subject] += self._channel.left
         if waiting := self._channel.waiting:
             self._channel.unwritten[SLOW] += waiting
         self._say_losses()

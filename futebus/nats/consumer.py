@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
@@ -85,15 +85,22 @@ class Consumer:
         owner: who reads it: nobody else's is touched.
         subject: of which messages, perhaps with wildcards; None: all.
         pace: what is known of the line.
+        gone: is told, of a consumer of a subject, up to which number the stream has nothing any more, if messages that have not
+            come may have waited before that. Whether any did, nobody knows then.
     """
 
-    def __init__(self, stream: Stream, name: str, owner: Owner, subject: str | None, pace: Pace | None = None) -> None:
-        self._stream, self._name, self._owner, self._subject = stream, name, owner, subject
-        self.gone = 0
-        """Up to which number the stream had nothing any more, if messages may have waited for us before the one that was brought
-        last; else 0."""
+    def __init__(
+        self,
+        stream: Stream,
+        name: str,
+        owner: Owner,
+        subject: str | None,
+        pace: Pace | None = None,
+        gone: Callable[[int], object] = lambda number: None,
+    ) -> None:
+        self._stream, self._name, self._owner, self._subject, self._gone = stream, name, owner, subject, gone
         self._first = 0
-        """The first number that it had, when it was asked where some were missing."""
+        """The first number that the stream had, when it was asked where some were missing."""
         self._behind: set[int] = set()
         """Those that have come when messages may have waited before them."""
         self._ended_at = 0.0
@@ -249,8 +256,12 @@ class Consumer:
                 making.exception()  # nobody wants to know any more
             raise
         client = self._stream.connection.client
-        with self._stream.sorted(f"{self._stream.shown} has no consumer {self._name}"):
-            self._batch = await most_at_once(self._stream, self._name, BATCH)
+        with self._stream.sorted():
+            try:
+                self._batch = await most_at_once(self._stream, self._name, BATCH)
+            except NotFoundError:
+                self._has_gone()  # another has been as quick
+                raise self._stream.connection.lost() from None
             self._inbox = client.new_inbox()
             await client.listen(self._inbox, self._take)
         await self._try()
@@ -360,9 +371,11 @@ class Consumer:
                         await self._compare()
                     self._waiting.popleft()
                     self._sure -= 1
-                    self._through = message.sequence
-                    self.gone = self._first - 1 if message.sequence in self._behind else 0
+                    first = min(self._first, message.sequence)
+                    if message.sequence in self._behind and first > self._through + 1:
+                        self._gone(first - 1)
                     self._behind.discard(message.sequence)
+                    self._through = message.sequence
                     yield message, handed
                     self._heard = loop.time()  # who takes them has taken his time
                     continue
@@ -370,12 +383,16 @@ class Consumer:
                     if self._is_idle or self._is_unheard:
                         await self.check(is_settled=self._is_idle)
                         self._ended_at = loop.time()  # which is asked without delay
-                    is_late = not self._pending and loop.time() - self._ended_at > LATE_SECONDS
-                    if self._subject is not None and (is_late or self._is_late):
+                    elif self._subject is not None and not self._pending and loop.time() - self._ended_at > LATE_SECONDS:
+                        await self.check(is_settled=True)
                         await self._look_back()
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
+                elif self._is_late and self._subject is not None and not self._pending and not self._is_full:
+                    # The server has handed out what was held back, as far as that was still there.
+                    await self._look_back()
+                    continue
                 self._changed.clear()
                 if not self._waiting and self._is_asked:
                     changed = asyncio.ensure_future(self._changed.wait())
@@ -391,14 +408,14 @@ class Consumer:
             closed.cancel()
 
     async def _look_back(self) -> None:
-        """Sees whether messages may have come and gone while the server had none for us, or could hand out none.
+        """Sees whether messages may have come and gone while the server was not asked for any, or handed out none.
 
         On a slow line it is long ago that it was asked for some, also when it is asked at once.
         """
-        await self.check(is_settled=True)
         state = await self._stream.connection.while_open(self._stream.state())
-        if state.first <= self._through + 1:
-            self._ended_at, self._is_late = asyncio.get_running_loop().time(), self._is_full
+        self._ended_at, self._is_late = asyncio.get_running_loop().time(), self._is_full
+        if state.first > self._through + 1 and not self._waiting:
+            self._gone(state.first - 1)
 
     async def check(self, *, is_settled: bool = False) -> None:
         """Sees that it is there, and ours. It tells who has asked when it was removed, and nobody else.
@@ -574,6 +591,8 @@ class Consumer:
         """
         with self._stream.sorted():
             await self._stream.connection.client.publish(handed.reply, b"+ACK")
+        if self._is_full:
+            self._changed.set()
         self._unconfirmed.discard(handed.sequence)
 
     async def _confirm_again(self, handed: Handed) -> None:

@@ -73,6 +73,10 @@ class Publisher:
         """When the stream was reached."""
         self._waiting = ""
         """What was to be published then, for people."""
+        self._most = 0
+        """The bytes that messages were made for last; 0 if none were."""
+        self._limit = ""
+        """What allows no more, for people."""
         self._doubt = ""
         """Why lines may be there twice, as it was said last."""
         self._flushed = self._checked = time.monotonic()
@@ -106,21 +110,14 @@ class Publisher:
         pause, longest = RETRY_SECONDS
         while True:
             connection = None
-            trouble = limit = self.foreign = ""
+            trouble = self.foreign = ""
             self._began = 0.0
             try:
                 connection = await self._servers.connect()
                 stream = Stream(connection, self._target.address.stream)
                 stream.room.expect(self._subject, runs.headers(runs.longest(self._spool.id, self._host, self._channel)))
-                state = await self._target.wanted.have(stream)
-                stream.room.check(stream.shown)
-                self._say_doubt(doubt(stream.shown, state))
-                at, behind = await self._where(stream, state)
-                self._began = time.monotonic()
-                self._tell_holder(is_there=True)
-                self._waiting = self._lag()
-                limit = f"the {stream.max_payload} that {stream.limit}"
-                await self._publish(stream, at, behind)
+                while not await self._go_on(stream):
+                    pass
                 return
             except Overtaken as error:
                 if pause == longest:  # else by itself, a moment ago, or by another: the stream is asked
@@ -134,7 +131,8 @@ class Publisher:
                 trouble = str(error)
                 self.foreign = trouble * isinstance(error, Foreign)
             except LineTooLong as error:
-                trouble = f"line {error.line} has {error.size} bytes, more than {limit}; it and those behind it wait for that"
+                most = f"the {self._most} that {self._limit}"
+                trouble = f"line {error.line} has {error.size} bytes, more than {most}; it and those behind it wait for that"
             except (SpoolError, OSError) as error:
                 trouble = str(error)
             finally:
@@ -149,6 +147,32 @@ class Publisher:
                 return
             await self._pause(pause)
             pause = min(pause * 1.5, longest)
+
+    async def _go_on(self, stream: Stream) -> bool:
+        """Publishes behind what the stream has, until it is finishing and all is published.
+
+        Returns:
+            False if the stream is to be asked again what it has, since what was published last may have gone by its limits.
+
+        Raises:
+            Overtaken: it is to be asked again, and nothing was published.
+            NatsError, LineTooLong: it does not get on.
+        """
+        state = await self._target.wanted.have(stream)
+        stream.room.check(stream.shown)
+        self._say_doubt(doubt(stream.shown, state))
+        at, behind = await self._where(stream, state)
+        self._began = self._began or time.monotonic()
+        self._tell_holder(is_there=True)
+        self._waiting = self._lag()
+        self._most, self._limit = stream.max_payload, stream.limit
+        try:
+            await self._publish(stream, at, behind)
+        except Overtaken:
+            if self._note.note.next <= at:
+                raise
+            return False
+        return True
 
     async def _pause(self, seconds: float) -> None:
         if self.is_finishing.is_set():
@@ -229,6 +253,8 @@ class Publisher:
                     )
         elif is_known:
             at = note.checked  # whether it had the others nobody knows any more
+            if not is_anew and note.marks and stream.max_payload == self._most and not await ours.has_lost(state, note.marks[-1]):
+                at = note.next  # it had room for them, and they have gone by its limits
             if is_anew:
                 lost = f"what that one had, up to line {at}, is not in it"
                 self._say(f"{stream.shown} is another stream than before: {lost}")
@@ -277,7 +303,7 @@ class Publisher:
 
     async def _publish(self, stream: Stream, at: int, behind: int) -> None:
         """Publishes from a line on, until it is finishing and nothing is left."""
-        most = stream.max_payload
+        most = self._most
         found = following(self._spool, at, most, self._damaged)
         window = Window(stream, self._subject, behind, self._confirmed)
         reading = self._read(found)

@@ -117,6 +117,25 @@ def test_what_goes_of_others_is_not_said(bus: Mount, linking: Linking, keeping: 
     assert "removed" not in link.words
 
 
+def test_what_goes_of_others_later_is_not_said_either(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """When its server has waited for confirmations, and waits no more."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    ask(keeping.url, lambda stream: stream.make(["lines", "lines.>"], max_msgs=2000))
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100)))
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines.a", place)
+    until(lambda: (info := info_of(keeping.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    master.start()
+    until(lambda: info_of(keeping.url).num_ack_pending == 0, "all are confirmed")
+    say(keeping.url, "lines.b", *(b"other" for _ in range(2500)))
+    say(keeping.url, "lines.a", b"last")
+    assert master.lines(1101)[-1] == "last"
+    link.end()
+    assert "removed" not in link.words
+
+
 @pytest.mark.parametrize("how", ["limit", "hand"])
 def test_what_was_removed_between_others_is_said(
     bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, how: str

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import sys
@@ -191,6 +192,19 @@ def test_reading_a_bus_that_hangs_loses_what_it_must_and_no_more(
         assert peak(link) < 200 << 20
     outsider.say("x", b"after")
     until(lambda: here.data.endswith(b"after\n"), "it goes on")
+
+
+def test_what_waits_in_the_bus_in_the_end_is_said_too(bus: Mount, nats: Server, linking: Linking) -> None:
+    """More than waits for a server that is away, and more than waits for a link."""
+    link = linking(bus / "B_x", nats / "x")
+    nats.kill()
+    link.wait_for("; waiting")
+    with (bus / "B_x").open("wb", buffering=0) as channel:
+        for _ in range(400):
+            channel.write((b"x" * 999 + b"\n") * 100)
+    link.end()
+    said = re.findall(r"([\d,]+) lines? (?:of \S+ )?not sent", link.words)
+    assert sum(int(count.replace(",", "")) for count in said) == 40_000, link.words
 
 
 # ---------------------------------------------------------------------------------------------- buses

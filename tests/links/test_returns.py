@@ -242,6 +242,24 @@ def test_one_that_makes_its_consumer_when_another_has_looked_for_it_keeps_it(
     ask(keeping.url, work)
 
 
+def test_one_that_is_replaced_when_it_has_just_been_made_is_tried_again(keeping: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who replaces it removes it first."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        consumer = Consumer(stream, "one", Owner("me"), None)
+
+        async def behind_the_other(stream: Stream, name: str, wanted: int) -> int:
+            await stream.jetstream.delete_consumer("LINES", name)
+            return await most_at_once(stream, name, wanted)
+
+        monkeypatch.setattr("futebus.nats.consumer.most_at_once", behind_the_other)
+        with pytest.raises(Disputed):
+            await consumer.begin(1)
+
+    ask(keeping.url, work)
+
+
 @pytest.mark.parametrize("lines", [20_000, 130_000, MANY])
 def test_what_waits_for_the_channel_is_not_written_when_it_is_taken_over(
     mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, lines: int

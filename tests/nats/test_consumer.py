@@ -440,10 +440,11 @@ def test_a_request_of_which_all_bytes_are_used(keeping: Server, monkeypatch: pyt
 def test_who_asks_late_looks_what_has_gone(keeping: Server, *, has_gone: bool) -> None:
     """On a slow line one is always late, and nothing of ours has gone, as a rule."""
 
-    async def work(stream: Stream) -> int:
+    async def work(stream: Stream) -> list[int]:
         await stream.make(["lines.>"])
         await stream.jetstream.publish("lines.a", b"first")
-        consumer = Consumer(stream, "reader", Owner("me"), "lines.a")
+        gone: list[int] = []
+        consumer = Consumer(stream, "reader", Owner("me"), "lines.a", gone=gone.append)
         await consumer.begin(1)
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
             await anext(messages)
@@ -459,6 +460,6 @@ def test_who_asks_late_looks_what_has_gone(keeping: Server, *, has_gone: bool) -
             await stream.jetstream.publish("lines.a", b"last")
             message, _ = await asyncio.wait_for(coming, DEADLINE)
             assert message.data == b"last"
-            return consumer.gone
+            return gone
 
-    assert bool(ask(keeping.url, work)) == has_gone
+    assert ask(keeping.url, work) == [2] * has_gone

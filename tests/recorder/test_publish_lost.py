@@ -142,3 +142,21 @@ def test_the_names_of_messages_cannot_be_told_beforehand(bus: Mount, recording: 
     name = runs.read(message.headers).name  # type: ignore[union-attr]
     assert message.headers[NAME] == _short(f"lines {secret} {name} 0")
     assert secret not in "".join(message.headers.values())
+
+
+def test_a_subject_whose_messages_soon_go_by_the_stream_s_limits(bus: Mount, recording: Recording, keeping: Server) -> None:
+    """Others publish in it, too, and much more. Each line goes there once, and nobody hears of it."""
+    ask(keeping.url, lambda stream: stream.make(["lines.>"], max_msgs=5))
+
+    async def others(stream: Stream) -> None:
+        for _ in range(10):
+            await stream.jetstream.publish("lines.b", b"other\n")
+
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a")
+    for line in range(8):
+        (bus / "U_x").write_bytes(numbered(line, line + 1))
+        wait_for_line(keeping.url, "lines.a", line + 1)
+        assert [each.data for each in messages(keeping.url) if each.subject == "lines.a"] == [numbered(line, line + 1)]
+        ask(keeping.url, others)
+    recorder.end()
+    assert len(recorder.words.splitlines()) == 1, recorder.words

@@ -175,9 +175,10 @@ class Following:
         most_rows, most_bytes = options.max_rows, options.max_bytes
         if most_rows is None and (most_bytes is None or state.size <= most_bytes):
             return end
-        end = min(end, begin + MOST_LOOKED_AT)
+        first = max(begin, state.first)  # what is not there takes no time
+        end = min(end, first + MOST_LOOKED_AT)
         count = size = 0
-        for taken, message in enumerate(self.reader.messages(begin, end, options.place.subject, headers_only=True)):
+        for taken, message in enumerate(self.reader.messages(first, end, options.place.subject, headers_only=True)):
             where = runs.read(message.headers)
             count += where.lines if where is not None else 1
             size += int(message.headers.get("Nats-Msg-Size", 0))

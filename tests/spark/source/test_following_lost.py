@@ -30,6 +30,20 @@ def test_retention_overtakes_a_query(keeping: Server, filling: Filling, stream: 
         assert [row.value for row in query.finish()] == said[50:]
 
 
+def test_a_limited_query_does_not_look_for_what_was_removed(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is passed over at once, however much it was."""
+    monkeypatch.setattr("futebus.spark.source.following.MOST_LOOKED_AT", 10)
+    filled.fill(6)
+    stream = following(filled, maxRowsPerTrigger=1000, failOnDataLoss=False)
+    try:
+        first = stream.latest(None, True)
+        filled.fill(50)
+        filled.purge(55)
+        assert texts(stream, first, stream.latest(first, True)) == texts(stream, None, stream.latest(None, False))[-2:]
+    finally:
+        stream.stop()
+
+
 @pytest.mark.parametrize("where", ["", "/lines.a"])
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_message_is_removed_by_hand(filled: Filled, stream: Stream, keep: Keep, fails: bool, where: str) -> None:
