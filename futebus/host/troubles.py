@@ -13,6 +13,9 @@ SAY_SECONDS = (60.0, 6 * 3600.0)
 MOST_SENTENCES = 8
 """How many are known apart until all is well again. The others share their time: somebody may put a number into each."""
 
+MOST_RETURNS = 3
+"""How often the same is new again when all was well in between for less than a minute."""
+
 
 class Troubles:
     """Troubles, from the first to the end of all.
@@ -27,20 +30,33 @@ class Troubles:
         """Sentences: when each is to be said again, and in how many seconds then."""
         self.is_well = True
         """Whether there is none."""
+        self._well_since = 0.0
+        self._returns = 0
+        """How often all was well for a moment only, one after the other."""
+        self._is_said = False
+        """Whether one was said since all was well."""
 
     def is_due(self, sentence: str) -> bool:
         """Notes a trouble. Returns whether it is to be said now."""
-        self.is_well = False
         now = self._clock()
+        if self.is_well and now - self._well_since >= SAY_SECONDS[0]:
+            self._known.clear()
+            self._returns = 0
+        self.is_well = False
         key = sentence if sentence in self._known or len(self._known) < MOST_SENTENCES else ""
         due, silence = self._known.get(key, (now, SAY_SECONDS[0]))
         if now < due:
             return False
         self._known[key] = now + silence, min(silence * 2, SAY_SECONDS[1])
+        self._is_said = True
         return True
 
     def end(self) -> bool:
-        """Notes that all is well. Returns whether it was not before."""
-        was_well, self.is_well = self.is_well, True
-        self._known.clear()
-        return not was_well
+        """Notes that all is well. Returns whether that is to be said: what was wrong before was."""
+        if not self.is_well:
+            self._well_since = self._clock()
+            self._returns += 1
+            if self._returns <= MOST_RETURNS:
+                self._known.clear()
+        self.is_well, is_said, self._is_said = True, self._is_said, False
+        return is_said

@@ -34,7 +34,7 @@ from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
 from .agreement import known, look_around, removed
 from .progress import Progress
-from .sparing import Sparing
+from .sparing import SECONDS, Sparing
 from .taken import Lines, lines_of, offset
 from .target import Target
 
@@ -107,8 +107,12 @@ class Delivery:
         """Lines that the bus does not take."""
         self._taken = self._told = 0
         """The number of the last message that has been taken from the stream, and up to which it is told what was removed."""
+        self._created = ""
+        """When the stream was made that they are of."""
         self._removed = 0
-        """How many messages were removed before they came, which is to be said."""
+        """How many messages of a subject may have been removed before they came, which is to be said."""
+        self._telling: asyncio.TimerHandle | None = None
+        """When that is said, if something of that kind was said just now."""
         self._reply = ""
         """The subject on which the last message is confirmed that has been taken, from any connection."""
         self._look_at = 0.0
@@ -150,6 +154,8 @@ class Delivery:
         """Lets no further write begin, and waits for one that has. Of a delivery that could not begin, nothing is kept."""
         if not self._has_stopped:
             self._writing.acquire(timeout=END_SECONDS)
+        if self._removed:
+            self._voice.warn(removed(self._address.shown, self._removed, self._address.subject))
         if not self._has_begun:
             self._progress.discard()
         with contextlib.suppress(OSError):
@@ -209,7 +215,7 @@ class Delivery:
         """Makes the consumer behind what has been written. Returns what it has found, and it."""
         stream = Stream(connection, self._address.stream)
         while True:
-            consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace, self._miss)
+            consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace, self._gone)
             await self._settle(connection, consumer)
             first, state = await self._first(stream, consumer)
             has_begun, self._has_begun = self._has_begun, True
@@ -270,7 +276,7 @@ class Delivery:
             self._progress.flush()
             state = await self._wanted.have(stream)
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
-        self._removed = 0  # what has not come is said by that
+        self._created = state.created
         return self._taken + 1, state
 
     async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
@@ -298,9 +304,10 @@ class Delivery:
                     )
                 if connection.is_closed.is_set():
                     continue  # it comes again
-                if not self._address.subject:  # else others' messages are missing, too
-                    self._miss(message.sequence - 1)
-                self._taken, missing, self._removed = message.sequence, self._removed, 0
+                missing = max(message.sequence - 1 - max(self._taken, self._told, self._progress.looked), 0)
+                if self._address.subject:
+                    missing = 0  # others' messages are missing, too; see `_gone`
+                self._taken = message.sequence
                 self._put(lines_of(state.created, message, handed)._replace(removed=missing))
         except asyncio.CancelledError:
             tasks[0].cancel()  # it confirms, too
@@ -310,10 +317,25 @@ class Delivery:
             for task in tasks:
                 task.cancel()
 
-    def _miss(self, number: int) -> None:
-        """Notes that the stream has nothing any more that has not come, up to that number. It is said with what comes next."""
-        self._removed += max(number - max(self._taken, self._told, self._progress.looked), 0)
-        self._told = max(number, self._told)
+    def _gone(self, number: int) -> None:
+        """Notes that the stream has nothing any more, up to that number, that has not come.
+
+        It is said soon, and once: later nobody may know it.
+        """
+        count = number - max(self._taken, self._told, self._progress.looked)
+        if self._address.subject and count > 0:
+            self._told = number
+            self._progress.look(self._created, number)
+            self._removed += count
+            if self._telling is None:
+                self._tell_removed()
+
+    def _tell_removed(self) -> None:
+        self._telling = None
+        if self._removed:
+            self._voice.warn(removed(self._address.shown, self._removed, self._address.subject))
+            self._removed = 0
+            self._telling = asyncio.get_running_loop().call_later(SECONDS, self._tell_removed)
 
     async def _stop(self, stream: Stream, consumer: Consumer) -> None:
         """Lets no further write begin, and confirms what has been written: who goes on elsewhere need not write it again."""

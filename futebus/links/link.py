@@ -72,6 +72,8 @@ class Link:
         self._seen = origin.Seen()
         self._unsent: Counter[Subject] = Counter()
         """Lines that were dropped for a subject."""
+        self._late: Counter[Subject] = Counter()
+        """Lines that came too late to be sent in the end."""
         self._missed = 0
         """Lines that others have said, and that have not come."""
         self._strange = 0
@@ -245,6 +247,7 @@ class Link:
         found: Counter[str] = Counter()
         for subject in self._subjects:
             found[f"not sent to {subject.shown}: it is away, or too slow"] = self._unsent[subject]
+            found[f"not sent to {subject.shown}: the link has ended"] = self._late[subject]
             found[f"not sent to {subject.shown}: longer than it takes (max_payload)"] = subject.too_long
         for why, count in self._channel.unwritten.copy().items():
             found[f"not said on {path}: {why}"] = count
@@ -266,9 +269,8 @@ class Link:
         """Says what was lost, in the end, when nothing is sent any more."""
         self._channel.finish(END_SECONDS)
         for subject in self._subjects:
-            self._unsent[subject] += subject.left()
-            if subject.outbox:
-                self._unsent[subject] += self._channel.left
+            left = subject.left() + (self._channel.left if subject.outbox else 0)
+            (self._late if subject.is_well else self._unsent)[subject] += left
         if waiting := self._channel.waiting:
             self._channel.unwritten[SLOW] += waiting
         self._say_losses()

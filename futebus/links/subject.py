@@ -84,7 +84,7 @@ class Subject:
         """So much is under way that it is time for a confirmation."""
         self._again = ""
         """What is said as soon as something is confirmed."""
-        self._is_well = False
+        self.is_well = False
         """Whether it was said last that the servers are there."""
         self._is_settled = asyncio.Event()
         """Something was confirmed."""
@@ -127,8 +127,8 @@ class Subject:
                 await self._begin(connection, announces=is_first)
                 if is_first:
                     joined()
-                    self._is_well = True
-                self._again = "" if self._is_well else f"{self.shown} is there again, by {connection.server.shown}"
+                    self.is_well = True
+                self._again = "" if self.is_well else f"{self.shown} is there again, by {connection.server.shown}"
                 is_first, begin = False, time.monotonic()
                 if self.is_done:
                     self._say_again()
@@ -139,8 +139,8 @@ class Subject:
                 words = f"{self.subject}: {error}; waiting"
                 if self._under_way:  # it may be that a slow line takes longer for so much than a server has to answer
                     self._window = max(LEAST_WINDOW, self._window // 4)
-                if self._is_well:
-                    self._is_well, said = False, ""
+                if self.is_well:
+                    self.is_well, said = False, ""
                 if words != said:
                     said = words
                     self._voice.warn(words)
@@ -157,7 +157,7 @@ class Subject:
         """Says that the servers are there again, which is not known before they have confirmed something."""
         if self._again:
             self._voice.say(self._again)
-            self._again, self._is_well = "", True
+            self._again, self.is_well = "", True
 
     async def _begin(self, connection: Connection, *, announces: bool) -> None:
         """Sees that the server lets us do what is wanted. Only by trying is that to be known."""

@@ -61,6 +61,7 @@ class Connection:
         """Why that is."""
         self.kind: type[Away] = Away
         """And of which kind."""
+        self._spared: dict[str, asyncio.Future[None]] = {}
         self.denied = ""
         """What the server has said that it does not let us do, in its own words."""
 
@@ -76,10 +77,29 @@ class Connection:
             logs.tell_error(log, lambda: "internal error", error)
         if self.is_closed.is_set():
             return
+        is_denied = "permissions violation" in words.lower()
+        for subject, refused in self._spared.items():
+            if is_denied and f'"{subject}"' in words.lower():
+                if not refused.done():
+                    refused.set_result(None)
+                return
         self.why = _words(error)
-        if "permissions violation" in words.lower():
+        if is_denied:
             self.denied = _OWN.sub(lambda own: f"{own[1].upper()}.>", words)
             self.give_up()
+
+    @contextlib.contextmanager
+    def sparing(self, subject: str) -> Iterator["asyncio.Future[None]"]:
+        """Meanwhile it does not matter if a server does not let us publish there.
+
+        Returns:
+            What is done when it does not.
+        """
+        refused = self._spared[subject.lower()] = asyncio.get_running_loop().create_future()
+        try:
+            yield refused
+        finally:
+            del self._spared[subject.lower()]
 
     async def ended(self) -> None:
         """Is told by nats-py that it is over."""

@@ -105,6 +105,8 @@ class Consumer:
         """Those that have come when messages may have waited before them."""
         self._ended_at = 0.0
         """When the last request ended."""
+        self._trip = 0.0
+        """How long the last question took, in seconds."""
         self._is_late = False
         """Whether messages may have waited before that one, for a while, without being told of."""
         self._waiting: deque[tuple[Message, Handed]] = deque()
@@ -380,12 +382,14 @@ class Consumer:
                     self._heard = loop.time()  # who takes them has taken his time
                     continue
                 if not self._is_asked:
-                    if self._is_idle or self._is_unheard:
-                        await self.check(is_settled=self._is_idle)
-                        self._ended_at = loop.time()  # which is asked without delay
-                    elif self._subject is not None and not self._pending and loop.time() - self._ended_at > LATE_SECONDS:
-                        await self.check(is_settled=True)
+                    is_late = not self._pending and loop.time() - self._ended_at > LATE_SECONDS
+                    is_late &= self._subject is not None
+                    if self._is_idle or self._is_unheard or is_late:
+                        await self.check(is_settled=not self._is_unheard)
+                    if is_late:
                         await self._look_back()
+                    elif self._is_idle:
+                        self._ended_at = loop.time()  # which is asked without delay
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
@@ -427,7 +431,9 @@ class Consumer:
             Taken, Disputed: it is not.
             NatsError: as for `messages`.
         """
+        begin = asyncio.get_running_loop().time()
         info = await self._stream.connection.while_open(self._look())
+        self._trip = asyncio.get_running_loop().time() - begin
         if info is None:
             self._has_gone()
         elif is_settled and info.delivered and info.delivered.consumer_seq != self._count:
@@ -560,7 +566,9 @@ class Consumer:
             elif status not in ("404", "408"):
                 self._fail(f"its consumer {self._name}: {words or status}")
         if not self._is_asked:
-            self._ended_at = self._heard
+            # A request that nothing has come of has ended by itself, whenever we have time to hear that.
+            most = self._asked_at + EXPIRES_SECONDS + 2 * self._trip if self._is_idle else self._heard
+            self._ended_at = min(self._heard, most)
         self._changed.set()
 
     def _know_pace(self) -> None:

@@ -73,10 +73,8 @@ class Publisher:
         """When the stream was reached."""
         self._waiting = ""
         """What was to be published then, for people."""
-        self._most = 0
-        """The bytes that messages were made for last; 0 if none were."""
         self._limit = ""
-        """What allows no more, for people."""
+        """What allows messages to have no more bytes, for people."""
         self._doubt = ""
         """Why lines may be there twice, as it was said last."""
         self._flushed = self._checked = time.monotonic()
@@ -109,7 +107,7 @@ class Publisher:
         """
         pause, longest = RETRY_SECONDS
         while True:
-            connection = None
+            connection, before = None, self._note.note.next
             trouble = self.foreign = ""
             self._began = 0.0
             try:
@@ -131,8 +129,8 @@ class Publisher:
                 trouble = str(error)
                 self.foreign = trouble * isinstance(error, Foreign)
             except LineTooLong as error:
-                most = f"the {self._most} that {self._limit}"
-                trouble = f"line {error.line} has {error.size} bytes, more than {most}; it and those behind it wait for that"
+                waits = "it and those behind it wait for that"
+                trouble = f"line {error.line} has {error.size} bytes, more than {self._limit}; {waits}"
             except (SpoolError, OSError) as error:
                 trouble = str(error)
             finally:
@@ -141,7 +139,8 @@ class Publisher:
             if trouble:
                 self._tell(trouble)
             self._flush()
-            if self._began and time.monotonic() - self._began > STABLE_SECONDS:
+            is_stable = self._began and time.monotonic() - self._began > STABLE_SECONDS
+            if is_stable or self._note.note.next > before:
                 pause = RETRY_SECONDS[0]
             if self.is_finishing.is_set() and trouble:
                 return
@@ -165,9 +164,12 @@ class Publisher:
         self._began = self._began or time.monotonic()
         self._tell_holder(is_there=True)
         self._waiting = self._lag()
-        self._most, self._limit = stream.max_payload, stream.limit
+        self._limit = f"the {stream.max_payload} that {stream.limit}"
+        self._note.keep(most=stream.max_payload)
         try:
             await self._publish(stream, at, behind)
+        except NotThere:
+            raise
         except Overtaken:
             if self._note.note.next <= at:
                 raise
@@ -253,7 +255,7 @@ class Publisher:
                     )
         elif is_known:
             at = note.checked  # whether it had the others nobody knows any more
-            if not is_anew and note.marks and stream.max_payload == self._most and not await ours.has_lost(state, note.marks[-1]):
+            if not is_anew and note.marks and stream.max_payload == note.most and not await ours.has_lost(state, note.marks[-1]):
                 at = note.next  # it had room for them, and they have gone by its limits
             if is_anew:
                 lost = f"what that one had, up to line {at}, is not in it"
@@ -303,7 +305,7 @@ class Publisher:
 
     async def _publish(self, stream: Stream, at: int, behind: int) -> None:
         """Publishes from a line on, until it is finishing and nothing is left."""
-        most = self._most
+        most = self._note.note.most
         found = following(self._spool, at, most, self._damaged)
         window = Window(stream, self._subject, behind, self._confirmed)
         reading = self._read(found)

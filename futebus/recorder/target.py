@@ -65,6 +65,8 @@ class Note(NamedTuple):
     """The same, of the lines that it has shown to have: who listens to the subject can confirm in its place."""
     sequence: int = 0
     """The number of the message with the line before; 0 if there is none."""
+    most: int = 0
+    """The bytes that messages were made for last; 0 if none were."""
     shown: str = ""
     """Where it is, for people."""
     trouble: str = ""
@@ -101,7 +103,7 @@ def _decoded(content: bytes | None) -> Note | None:
         note = note._replace(marks=tuple(Mark(int(sequence), int(line)) for sequence, line in note.marks))
     except (ValueError, TypeError, RecursionError):
         return None
-    kinds = dict.fromkeys(Note._fields, str) | dict.fromkeys(("next", "checked", "sequence"), int) | {"marks": tuple}
+    kinds = dict.fromkeys(Note._fields, str) | dict.fromkeys(("next", "checked", "sequence", "most"), int) | {"marks": tuple}
     return note if all(isinstance(getattr(note, name), kind) for name, kind in kinds.items()) else None
 
 

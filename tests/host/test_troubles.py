@@ -2,7 +2,7 @@
 
 import itertools
 
-from futebus.host.troubles import MOST_SENTENCES, SAY_SECONDS, Troubles
+from futebus.host.troubles import MOST_RETURNS, MOST_SENTENCES, SAY_SECONDS, Troubles
 
 DAY = 24 * 3600
 
@@ -56,3 +56,16 @@ def test_what_comes_back_is_said_at_once() -> None:
     assert troubles.is_well
     assert troubles.is_due("away")
     assert not troubles.is_well
+
+
+def test_what_goes_and_comes_back_again_and_again_is_said_now_and_then() -> None:
+    clock, said = Clock(), 0
+    troubles = Troubles(clock)
+    while clock.now < 3600:
+        is_said = troubles.is_due("full")
+        said += is_said
+        clock.now += 1
+        assert troubles.end() == is_said
+    assert MOST_RETURNS < said < MOST_RETURNS + 14
+    clock.now += SAY_SECONDS[0]
+    assert troubles.is_due("full")

@@ -96,6 +96,29 @@ def test_what_goes_while_its_server_waits_for_confirmations_is_said(
     link.end()
 
 
+def test_what_goes_is_said_though_nothing_comes_behind_it(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Once: the next delivery does not know it, and need not."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    url = f"{keeping.url}/LINES/lines.a"
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100)))
+    link = deliver(linking, bus / "U_x", url, place)
+    until(lambda: (info := info_of(keeping.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1400)))
+    purge(keeping.url, before=1401)
+    master.start()
+    master.lines(1100)
+    link.wait_for(f"300 messages of {url} had been removed before it was known whether they were of lines.a")
+    link.end()
+    link = deliver(linking, bus / "U_x", url, place)
+    say(keeping.url, "lines.a", b"next")
+    assert master.lines(1101)[-1] == "next"
+    link.end()
+    assert "removed" not in link.words
+
+
 def test_what_goes_of_others_is_not_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
     """A delivery that has all that is for it has lost nothing."""
     master = collect(bus / ".U_x")

@@ -194,6 +194,15 @@ def test_reading_a_bus_that_hangs_loses_what_it_must_and_no_more(
     until(lambda: here.data.endswith(b"after\n"), "it goes on")
 
 
+def test_what_comes_too_late_is_said_to_be_that(bus: Mount, nats: Server, linking: Linking) -> None:
+    """Nothing was wrong with the server when the link was ended."""
+    link = linking(bus / "B_x", nats / "x")
+    with nats.hanging():
+        say(bus / "B_x", "hello")
+        link.end()
+    assert f"1 line not sent to {nats / 'x'}: the link has ended\n" in link.words
+
+
 def test_what_waits_in_the_bus_in_the_end_is_said_too(bus: Mount, nats: Server, linking: Linking) -> None:
     """More than waits for a server that is away, and more than waits for a link."""
     link = linking(bus / "B_x", nats / "x")

@@ -9,7 +9,7 @@ import pytest
 from futebus.nats import address
 from futebus.nats.access import Access
 from futebus.nats.connection import PATIENCE, Connection, Servers
-from futebus.nats.consumer import BATCH, Consumer, Copied
+from futebus.nats.consumer import BATCH, EXPIRES_SECONDS, Consumer, Copied
 from futebus.nats.errors import Away
 from futebus.nats.fetching import Pull
 from futebus.nats.owner import REMEMBERED, Owner
@@ -436,9 +436,10 @@ def test_a_request_of_which_all_bytes_are_used(keeping: Server, monkeypatch: pyt
     assert ask(keeping.url, work) == [*range(2, 11)]
 
 
+@pytest.mark.parametrize("is_idle", [False, True])
 @pytest.mark.parametrize("has_gone", [False, True])
-def test_who_asks_late_looks_what_has_gone(keeping: Server, *, has_gone: bool) -> None:
-    """On a slow line one is always late, and nothing of ours has gone, as a rule."""
+def test_who_asks_late_looks_what_has_gone(keeping: Server, *, is_idle: bool, has_gone: bool) -> None:
+    """On a slow line one is always late, and nothing of ours has gone, as a rule. Or the process stood still."""
 
     async def work(stream: Stream) -> list[int]:
         await stream.make(["lines.>"])
@@ -448,7 +449,11 @@ def test_who_asks_late_looks_what_has_gone(keeping: Server, *, has_gone: bool) -
         await consumer.begin(1)
         async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
             await anext(messages)
-            consumer._ended_at -= 10  # that is long ago
+            if is_idle:
+                consumer._asked_at = asyncio.get_running_loop().time() - EXPIRES_SECONDS - 10
+                consumer._take(b"", b"", {"Status": "408"}, b"")
+            else:
+                consumer._ended_at -= 10  # that is long ago
             if has_gone:
                 await stream.jetstream.publish("lines.a", b"second")
                 await stream.jetstream.purge_stream("LINES")

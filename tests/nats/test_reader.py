@@ -9,10 +9,11 @@ from futebus.nats.access import Access
 from futebus.nats.errors import Away, NoStream
 from futebus.nats.reader import Reader
 from futebus.nats.state import moment
+from futebus.nats.stream import Stream
 
-from ..helpers.nats import Server
-from ..helpers.published import say_raw
-from ..helpers.waiting import until
+from ..helpers.nats import Server, Serving
+from ..helpers.published import ask, say_raw
+from ..helpers.waiting import DEADLINE, until
 from .readers import Reading, fill, numbers
 
 
@@ -96,3 +97,24 @@ def test_a_subject_may_have_any_bytes(keeping: Server, reading: Reading, subject
     assert [message.subject for message in reader.messages(2, 3)] == [subject.decode(errors="replace")]
     say_raw(keeping, subject, b"NATS/1.0\r\nN: 3\r\n\r\n", b"3\n")
     assert numbers(reader, 4, 5) == [3], "also if it is the last"
+
+
+def test_who_may_not_remove_consumers_reads_all_the_same(serving: Serving) -> None:
+    """Servers forget them by themselves."""
+    denied = 'publish: { deny: "$JS.API.CONSUMER.DELETE.>" }'
+    users = f"{{ user: all, password: pw }}, {{ user: some, password: pw, permissions: {{ {denied} }} }}"
+    server = serving(f"authorization {{ users = [ {users} ] }}", jetstream=True)
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        for number in range(20):
+            await stream.jetstream.publish("lines", b"%d" % number)
+
+    ask(server.as_user("all:pw"), work)
+    reader = Reader(address.read_servers(server.as_user("some:pw")), Access(), "LINES", "a test", 15)
+    for first in (1, 9, 5):
+        assert [message.sequence for message in reader.messages(first, first + 3)] == [*range(first, first + 3)]
+    assert reader.wait_for(20, DEADLINE)
+    assert [message.data for message in reader.messages(20, 21)] == [b"19"]
+    assert reader.connections == 1
+    reader.close()

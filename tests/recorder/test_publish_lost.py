@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from nats.js.api import DiscardPolicy
 
+from futebus.host.troubles import MOST_RETURNS
 from futebus.nats import runs
 from futebus.nats.stream import NAME, Stream, _short
 from futebus.recorder.secret import SECRET
@@ -15,7 +17,7 @@ from futebus.recorder.target import read_note
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
 from ..helpers.published import ask, lines_in, messages, wait_for_line
-from ..helpers.recorders import Recording
+from ..helpers.recorders import Recording, kill
 from ..helpers.waiting import until
 from ..spool.spools import numbered
 
@@ -144,7 +146,10 @@ def test_the_names_of_messages_cannot_be_told_beforehand(bus: Mount, recording: 
     assert secret not in "".join(message.headers.values())
 
 
-def test_a_subject_whose_messages_soon_go_by_the_stream_s_limits(bus: Mount, recording: Recording, keeping: Server) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_subject_whose_messages_soon_go_by_the_stream_s_limits(
+    bus: Mount, recording: Recording, keeping: Server, *, is_killed: bool
+) -> None:
     """Others publish in it, too, and much more. Each line goes there once, and nobody hears of it."""
     ask(keeping.url, lambda stream: stream.make(["lines.>"], max_msgs=5))
 
@@ -158,5 +163,25 @@ def test_a_subject_whose_messages_soon_go_by_the_stream_s_limits(bus: Mount, rec
         wait_for_line(keeping.url, "lines.a", line + 1)
         assert [each.data for each in messages(keeping.url) if each.subject == "lines.a"] == [numbered(line, line + 1)]
         ask(keeping.url, others)
+        if is_killed and line % 3 == 0:
+            kill(recorder.publisher())
     recorder.end()
-    assert len(recorder.words.splitlines()) == 1, recorder.words
+    assert len([words for words in recorder.words.splitlines() if "the publisher" not in words]) == 1, recorder.words
+
+
+def test_a_stream_that_is_full_again_and_again_is_told_of_now_and_then(bus: Mount, recording: Recording, keeping: Server) -> None:
+    """And not each time that it is full, and that it is not."""
+
+    async def make(stream: Stream) -> None:
+        await stream.jetstream.add_stream(name="LINES", subjects=["lines"], max_msgs=1, discard=DiscardPolicy.NEW)
+
+    ask(keeping.url, make)
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
+    for line in range(8):
+        (bus / "U_x").write_bytes(numbered(line, line + 1))
+        if line:
+            until(lambda: (note := read_note(recorder.spool)) and note.trouble, "it has no room")
+            ask(keeping.url, lambda stream: stream.jetstream.purge_stream("LINES"))
+        wait_for_line(keeping.url, "lines", line + 1)
+    recorder.end()
+    assert recorder.words.count("maximum messages exceeded") == recorder.words.count("is there again") == MOST_RETURNS + 1

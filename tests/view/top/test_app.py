@@ -251,6 +251,7 @@ def test_sizes(bus: Mount) -> None:
     async def play() -> None:
         bus.touch("B_x")
         async with seen(bus.path, size=(40, 10)) as view:
+            await view.lists("B_x")
             for width, height in [(40, 10), (80, 24), (20, 5), (1, 1), (300, 100)]:
                 await view.pilot.resize_terminal(width, height)
                 await view.is_wide(width)
