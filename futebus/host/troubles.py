@@ -14,7 +14,8 @@ MOST_SENTENCES = 8
 """How many are known apart until all is well again. The others share their time: somebody may put a number into each."""
 
 MOST_RETURNS = 3
-"""How often the same is new again when all was well in between for less than a minute."""
+"""How often the same is new again that lasts for less than a minute, if all was well in between for less than that. Later it is
+said each minute."""
 
 
 class Troubles:
@@ -30,7 +31,8 @@ class Troubles:
         """Sentences: when each is to be said again, and in how many seconds then."""
         self.is_well = True
         """Whether there is none."""
-        self._well_since = 0.0
+        self._since = 0.0
+        """Since when that is so, or not."""
         self._returns = 0
         """How often all was well for a moment only, one after the other."""
         self._is_said = False
@@ -39,10 +41,11 @@ class Troubles:
     def is_due(self, sentence: str) -> bool:
         """Notes a trouble. Returns whether it is to be said now."""
         now = self._clock()
-        if self.is_well and now - self._well_since >= SAY_SECONDS[0]:
-            self._known.clear()
-            self._returns = 0
-        self.is_well = False
+        if self.is_well:
+            if now - self._since >= SAY_SECONDS[0]:
+                self._known.clear()
+                self._returns = 0
+            self.is_well, self._since = False, now
         key = sentence if sentence in self._known or len(self._known) < MOST_SENTENCES else ""
         due, silence = self._known.get(key, (now, SAY_SECONDS[0]))
         if now < due:
@@ -54,9 +57,11 @@ class Troubles:
     def end(self) -> bool:
         """Notes that all is well. Returns whether that is to be said: what was wrong before was."""
         if not self.is_well:
-            self._well_since = self._clock()
-            self._returns += 1
+            now, soon = self._clock(), SAY_SECONDS[0]
+            self._returns = self._returns + 1 if now - self._since < soon else 0
+            self._since = now
             if self._returns <= MOST_RETURNS:
                 self._known.clear()
+            self._known = {key: (min(due, now + soon), min(silence, soon)) for key, (due, silence) in self._known.items()}
         self.is_well, is_said, self._is_said = True, self._is_said, False
         return is_said

@@ -174,6 +174,8 @@ class Channel:
                     self._use(channel)
                     return
             except _Removed:
+                if self._is_over:
+                    return
                 self._voice.say(f"{self.path}: its name was removed; it is opened anew")
             except (Ended, NoBus) as error:
                 # That a channel has ended means, of one without a master, that the bus is being unmounted.

@@ -111,6 +111,8 @@ class Delivery:
         """When the stream was made that they are of."""
         self._removed = 0
         """How many messages of a subject may have been removed before they came, which is to be said."""
+        self._gone_to = 0
+        """Up to which number that is said and not noted yet."""
         self._telling: asyncio.TimerHandle | None = None
         """When that is said, if something of that kind was said just now."""
         self._reply = ""
@@ -276,7 +278,7 @@ class Delivery:
             self._progress.flush()
             state = await self._wanted.have(stream)
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
-        self._created = state.created
+        self._created, self._gone_to = state.created, 0
         return self._taken + 1, state
 
     async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
@@ -324,11 +326,19 @@ class Delivery:
         """
         count = number - max(self._taken, self._told, self._progress.looked)
         if self._address.subject and count > 0:
-            self._told = number
-            self._progress.look(self._created, number)
+            self._told = self._gone_to = number
+            self._note_gone()
             self._removed += count
             if self._telling is None:
                 self._tell_removed()
+
+    def _note_gone(self) -> None:
+        """Has the next one know that it is said, as soon as all is written that has come: what is not may be gone, too."""
+        with self._changed:
+            is_written = not self._waiting and not self._is_busy and self._progress.reached.sequence >= self._taken
+        if self._gone_to and is_written:
+            self._progress.look(self._created, self._gone_to)
+            self._gone_to = 0
 
     def _tell_removed(self) -> None:
         self._telling = None
@@ -365,6 +375,7 @@ class Delivery:
                 while self._done:
                     await consumer.confirm(self._done[0])
                     self._done.popleft()  # not before: it may be stopped meanwhile
+                self._note_gone()
 
     # ------------------------------------------------------------------------------------------ to the channel
 

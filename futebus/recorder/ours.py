@@ -4,15 +4,13 @@ The one rule: a name proves nothing. A message is of this spool if the spool has
 has the same name, and whoever may publish on the subject may use it.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..core.text import printable
 from ..nats import runs
-from ..nats.errors import Denied, NatsError
-from ..nats.fetching import Pull
+from ..nats.errors import NatsError
 from ..nats.state import Message, State
-from ..nats.stream import Refused, Stream
+from ..nats.stream import Stream
 from ..spool import Spool
 from .outgoing import has
 from .target import Mark
@@ -37,10 +35,7 @@ class Ours(NamedTuple):
 
     def is_named(self, message: Message) -> bool:
         """Whether a message says that it has lines of the spool."""
-        return self._is_of_spool(message.headers)
-
-    def _is_of_spool(self, headers: Mapping[str, str]) -> bool:
-        where = runs.read(headers)
+        where = runs.read(message.headers)
         return where is not None and where.spool == self.spool.id
 
     def foreign(self, message: Message, remedy: str) -> Foreign:
@@ -57,34 +52,11 @@ class Ours(NamedTuple):
 
     async def last_before(self, stop: int) -> Message | None:
         """The last message of the spool before one of others: it may have published there, and have no note of it."""
+        found, at = None, 1
         # What has no lines, and so mostly is new, has published none; and the others' messages may be many.
-        if not self.spool.end:
-            return None
-        try:
-            last = await self._last_of_many(stop)
-        except (Denied, Refused):
-            last = await self._last_one_by_one(stop)
-        return await self.stream.following(self.subject, last) if last else None
-
-    async def _last_of_many(self, stop: int) -> int:
-        """The number of that; 0: there is none. Many are read at once, without their lines."""
-        found, pull = 0, Pull(self.stream, 1, self.subject, headers_only=True)
-        await pull.begin()
-        try:
-            while pull.next < stop:
-                for message in await pull.some(stop):
-                    if self._is_of_spool(message.headers):
-                        found = message.sequence
-        finally:
-            await pull.end()
-        return found
-
-    async def _last_one_by_one(self, stop: int) -> int:
-        """The same, for who may not have a consumer."""
-        found, at = 0, 1
-        while (message := await self.stream.following(self.subject, at)) and message.sequence < stop:
+        while self.spool.end and (message := await self.stream.following(self.subject, at)) and message.sequence < stop:
             if self.is_named(message):
-                found = message.sequence
+                found = message
             at = message.sequence + 1
         return found
 

@@ -107,7 +107,7 @@ class Publisher:
         """
         pause, longest = RETRY_SECONDS
         while True:
-            connection, before = None, self._note.note.next
+            connection, before = None, self._note.note.checked
             trouble = self.foreign = ""
             self._began = 0.0
             try:
@@ -140,7 +140,7 @@ class Publisher:
                 self._tell(trouble)
             self._flush()
             is_stable = self._began and time.monotonic() - self._began > STABLE_SECONDS
-            if is_stable or self._note.note.next > before:
+            if is_stable or self._note.note.checked > before:
                 pause = RETRY_SECONDS[0]
             if self.is_finishing.is_set() and trouble:
                 return

@@ -66,6 +66,22 @@ def test_what_goes_and_comes_back_again_and_again_is_said_now_and_then() -> None
         said += is_said
         clock.now += 1
         assert troubles.end() == is_said
-    assert MOST_RETURNS < said < MOST_RETURNS + 14
+    assert MOST_RETURNS < said <= MOST_RETURNS + 1 + 3600 / SAY_SECONDS[0]
     clock.now += SAY_SECONDS[0]
     assert troubles.is_due("full")
+
+
+def test_what_lasts_is_said_soon_after_it_has_begun_whatever_was_before() -> None:
+    clock = Clock()
+    troubles = Troubles(clock)
+    for seconds in (10, 10, 10, 10 * 3600):
+        end = clock.now + seconds
+        while clock.now < end:
+            troubles.is_due("away")
+            clock.now += 5
+        assert troubles.end()
+        clock.now += 30
+    begin = clock.now
+    while not troubles.is_due("away"):
+        clock.now += 5
+    assert clock.now <= begin + SAY_SECONDS[0]

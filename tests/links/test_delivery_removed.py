@@ -1,5 +1,7 @@
 """What a delivery says of messages that a stream has no more."""
 
+import contextlib
+import os
 import re
 from pathlib import Path
 
@@ -117,6 +119,38 @@ def test_what_goes_is_said_though_nothing_comes_behind_it(
     assert master.lines(1101)[-1] == "next"
     link.end()
     assert "removed" not in link.words
+
+
+def test_what_has_come_and_is_gone_before_it_is_written_is_said(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Though it is said already that what had not come is gone."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    url = f"{keeping.url}/LINES/lines.a"
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100)))
+    link = deliver(linking, bus / "U_x", url, place)
+    until(lambda: (info := info_of(keeping.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1400)))
+    purge(keeping.url, before=1401)
+    begin = b""
+
+    def has_said() -> bool:
+        nonlocal begin
+        with contextlib.suppress(BlockingIOError):
+            begin += os.read(master.file, 100)
+        return "300 messages of" in link.words
+
+    until(has_said, "it says what is gone")
+    link.end()
+    link = deliver(linking, bus / "U_x", url, place)
+    say(keeping.url, "lines.a", b"next")
+    master.start()
+    until(lambda: master.data.endswith(b"next\n"), "the next one comes")
+    link.end()
+    said = re.search(r"(\d+) messages of \S+ had been removed", link.words)
+    assert said, "of what was not written"
+    assert int(said[1]) + len((begin + master.data).split()) == 1401
 
 
 def test_what_goes_of_others_is_not_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from nats.js.api import AckPolicy, ConsumerConfig
 
 from futebus.nats import runs
 from futebus.nats.stream import Stream
@@ -89,16 +88,9 @@ def test_a_subject_is_taken_over_once(mounting: Mounting, recording: Recording, 
     assert [message.data for message in messages(keeping.url)] == [numbered(0, 10), b"one\n", b"two\n"]
 
 
-@pytest.mark.parametrize("consumers", [-1, 1])
-def test_who_takes_over_looks_for_its_own(bus: Mount, recording: Recording, keeping: Server, consumers: int) -> None:
-    """It has published there before others did, and its note is lost. The stream may allow no consumer more."""
+def test_who_takes_over_looks_for_its_own(bus: Mount, recording: Recording, keeping: Server) -> None:
+    """It has published there before others did, and its note is lost."""
     to = f"{keeping.url}/LINES/lines"
-
-    async def make(stream: Stream) -> None:
-        await stream.jetstream.add_stream(name="LINES", subjects=["lines"], max_consumers=consumers)
-        await stream.jetstream.add_consumer("LINES", ConsumerConfig(durable_name="another", ack_policy=AckPolicy.EXPLICIT))
-
-    ask(keeping.url, make)
     recorder = recording(bus / "U_x", "--to", to)
     for number in range(3):
         (bus / "U_x").write_bytes(numbered(10 * number, 10 * number + 10))
