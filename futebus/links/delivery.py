@@ -157,7 +157,7 @@ class Delivery:
         if not self._has_stopped:
             self._writing.acquire(timeout=END_SECONDS)
         if self._removed:
-            self._voice.warn(removed(self._address.shown, self._removed, self._address.subject))
+            self._voice.warn(self._removed_words(self._removed))
         if not self._has_begun:
             self._progress.discard()
         with contextlib.suppress(OSError):
@@ -306,9 +306,8 @@ class Delivery:
                     )
                 if connection.is_closed.is_set():
                     continue  # it comes again
-                missing = max(message.sequence - 1 - max(self._taken, self._told, self._progress.looked), 0)
-                if self._address.subject:
-                    missing = 0  # others' messages are missing, too; see `_gone`
+                # With a subject, others' messages are missing, too; see `_gone`.
+                missing = 0 if self._address.subject else self._missing_up_to(message.sequence - 1)
                 self._taken = message.sequence
                 self._put(lines_of(state.created, message, handed)._replace(removed=missing))
         except asyncio.CancelledError:
@@ -319,13 +318,19 @@ class Delivery:
             for task in tasks:
                 task.cancel()
 
+    def _missing_up_to(self, number: int) -> int:
+        """How many messages up to a number have not come, and were not said to be removed."""
+        return max(number - max(self._taken, self._told, self._progress.looked), 0)
+
+    def _removed_words(self, count: int) -> str:
+        return removed(self._address.shown, count, self._address.subject)
+
     def _gone(self, number: int) -> None:
         """Notes that the stream has nothing any more, up to that number, that has not come.
 
         It is said soon, and once: later nobody may know it.
         """
-        count = number - max(self._taken, self._told, self._progress.looked)
-        if self._address.subject and count > 0:
+        if count := self._missing_up_to(number):
             self._told = self._gone_to = number
             self._note_gone()
             self._removed += count
@@ -343,7 +348,7 @@ class Delivery:
     def _tell_removed(self) -> None:
         self._telling = None
         if self._removed:
-            self._voice.warn(removed(self._address.shown, self._removed, self._address.subject))
+            self._voice.warn(self._removed_words(self._removed))
             self._removed = 0
             self._telling = asyncio.get_running_loop().call_later(SECONDS, self._tell_removed)
 
@@ -426,7 +431,7 @@ class Delivery:
         is_same = reached.current == found.sequence and reached.created == found.created
         is_same = is_same and reached.moment in (0, found.handed.time)
         if found.removed and not is_same:
-            self._sparing.warn(found.subject, removed(self._address.shown, found.removed, self._address.subject))
+            self._sparing.warn(found.subject, self._removed_words(found.removed))
         if where is None:
             start = reached.position if is_same else 0
         elif (following := self._progress.lines.get(found.source)) is not None:

@@ -62,6 +62,7 @@ class Connection:
         self.kind: type[Away] = Away
         """And of which kind."""
         self._spared: dict[str, asyncio.Future[None]] = {}
+        """Subjects that it does not matter to be denied now, and what is done when that is so."""
         self.denied = ""
         """What the server has said that it does not let us do, in its own words."""
 
@@ -78,28 +79,15 @@ class Connection:
         if self.is_closed.is_set():
             return
         is_denied = "permissions violation" in words.lower()
-        for subject, refused in self._spared.items():
+        for subject, denied in self._spared.items():
             if is_denied and f'"{subject}"' in words.lower():
-                if not refused.done():
-                    refused.set_result(None)
+                if not denied.done():
+                    denied.set_result(None)
                 return
         self.why = _words(error)
         if is_denied:
             self.denied = _OWN.sub(lambda own: f"{own[1].upper()}.>", words)
             self.give_up()
-
-    @contextlib.contextmanager
-    def sparing(self, subject: str) -> Iterator["asyncio.Future[None]"]:
-        """Meanwhile it does not matter if a server does not let us publish there.
-
-        Returns:
-            What is done when it does not.
-        """
-        refused = self._spared[subject.lower()] = asyncio.get_running_loop().create_future()
-        try:
-            yield refused
-        finally:
-            del self._spared[subject.lower()]
 
     async def ended(self) -> None:
         """Is told by nats-py that it is over."""
@@ -179,18 +167,23 @@ class Connection:
             Denied: the server does not let us.
         """
         doing: asyncio.Future[T] = asyncio.ensure_future(work)
-        both: list[asyncio.Future[Any]] = [doing, self._over]
+        if await _is_done_before(doing, self._over):
+            return doing.result()
+        raise self.lost()
+
+    async def unless_denied(self, subject: str, work: Awaitable[T]) -> T | None:
+        """Does something that it does not matter to be denied. Returns None then.
+
+        Args:
+            subject: where it publishes.
+            work: it.
+        """
+        denied = self._spared[subject.lower()] = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if doing.done():
-                return doing.result()
-            raise self.lost()
+            doing: asyncio.Future[T] = asyncio.ensure_future(work)
+            return doing.result() if await _is_done_before(doing, denied) else None
         finally:
-            if not doing.done():
-                doing.cancel()
-                await asyncio.wait([doing])
-                if not doing.cancelled():
-                    doing.exception()  # nobody wants to know any more
+            del self._spared[subject.lower()]
 
     def lost(self) -> NatsError:
         """What has made it useless, to be raised."""
@@ -358,3 +351,17 @@ def _words(error: BaseException) -> str:
     if not isinstance(error, nats.errors.Error):  # what a library makes of nonsense
         return _NO_NATS
     return words or type(error).__name__
+
+
+async def _is_done_before(doing: "asyncio.Future[T]", other: "asyncio.Future[None]") -> bool:
+    """Waits for something, or another thing. Returns whether the first is done; if not, it is cancelled."""
+    both: list[asyncio.Future[Any]] = [doing, other]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        return doing.done()
+    finally:
+        if not doing.done():
+            doing.cancel()
+            await asyncio.wait([doing])
+            if not doing.cancelled():
+                doing.exception()  # nobody wants to know any more

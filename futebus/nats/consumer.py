@@ -532,7 +532,7 @@ class Consumer:
             if sequence > self._highest:  # else it comes again
                 self._unconfirmed.add(sequence)
                 self._highest = sequence
-                if self._pending > 0 or self._is_late:
+                if self._subject is not None and (self._pending > 0 or self._is_late):
                     self._behind.add(sequence)
             self._waiting.append((Message(sequence, subject.decode(errors="replace"), told, data), handed))
             self._is_late = self._is_full

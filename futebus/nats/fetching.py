@@ -9,7 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -281,16 +281,8 @@ class Pull:
         """Has the server forget us, if it lets us: else it does so later."""
         with contextlib.suppress(Exception):
             await self._subscription.unsubscribe()
-            with self.stream.connection.sparing(f"{_API}.CONSUMER.DELETE.{self.stream.name}.{self._name}") as refused:
-                doing = asyncio.ensure_future(self.stream.jetstream.delete_consumer(self.stream.name, self._name))
-                both: list[asyncio.Future[Any]] = [doing, refused]
-                try:
-                    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    doing.cancel()
-                    await asyncio.wait([doing])
-                    if not doing.cancelled():
-                        doing.exception()  # nobody wants to know
+            removing = self.stream.jetstream.delete_consumer(self.stream.name, self._name)
+            await self.stream.connection.unless_denied(f"{_API}.CONSUMER.DELETE.{self.stream.name}.{self._name}", removing)
 
 
 async def next_of(stream: Stream, sequence: int, subject: str | None) -> int | None:

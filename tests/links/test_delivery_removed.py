@@ -14,7 +14,7 @@ from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Server
 from ..helpers.published import ask
 from ..helpers.waiting import until
-from .links import Linking
+from .links import Link, Linking
 from .test_delivery import deliver, fill, numbered
 from .test_purged import purge, say
 from .test_returns import info_of
@@ -28,6 +28,14 @@ def missed(bus: Mount, linking: Linking, url: str, master: Collector, place: Pat
     master.lines(10)
     link.end()
     fill(server, 10, each=1, begin=10)
+
+
+def held_back(linking: Linking, channel: Path, server: Server, place: Path, url: str) -> Link:
+    """Delivers 1,100 messages to a channel whose master does not read: no more is handed out, and nothing more is there."""
+    say(server.url, "lines.a", *(b"%d" % number for number in range(1100)))
+    link = deliver(linking, channel, url, place)
+    until(lambda: (info := info_of(server.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    return link
 
 
 def test_what_retention_has_removed_is_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
@@ -85,9 +93,7 @@ def test_what_goes_while_its_server_waits_for_confirmations_is_said(
     bus = mounting("max_queue=100")
     master = collect(bus / ".U_x", at_once=False)
     url = f"{keeping.url}/LINES{subject}"
-    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100)))
-    link = deliver(linking, bus / "U_x", url, place)
-    until(lambda: (info := info_of(keeping.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    link = held_back(linking, bus / "U_x", keeping, place, url)
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1400)))
     purge(keeping.url, before=1301)
     master.start()
@@ -105,9 +111,7 @@ def test_what_goes_is_said_though_nothing_comes_behind_it(
     bus = mounting("max_queue=100")
     master = collect(bus / ".U_x", at_once=False)
     url = f"{keeping.url}/LINES/lines.a"
-    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100)))
-    link = deliver(linking, bus / "U_x", url, place)
-    until(lambda: (info := info_of(keeping.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    link = held_back(linking, bus / "U_x", keeping, place, url)
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1400)))
     purge(keeping.url, before=1401)
     master.start()
@@ -128,9 +132,7 @@ def test_what_has_come_and_is_gone_before_it_is_written_is_said(
     bus = mounting("max_queue=100")
     master = collect(bus / ".U_x", at_once=False)
     url = f"{keeping.url}/LINES/lines.a"
-    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100)))
-    link = deliver(linking, bus / "U_x", url, place)
-    until(lambda: (info := info_of(keeping.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    link = held_back(linking, bus / "U_x", keeping, place, url)
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1400)))
     purge(keeping.url, before=1401)
     begin = b""
@@ -181,9 +183,7 @@ def test_what_goes_of_others_later_is_not_said_either(
     bus = mounting("max_queue=100")
     master = collect(bus / ".U_x", at_once=False)
     ask(keeping.url, lambda stream: stream.make(["lines", "lines.>"], max_msgs=2000))
-    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100)))
-    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines.a", place)
-    until(lambda: (info := info_of(keeping.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    link = held_back(linking, bus / "U_x", keeping, place, f"{keeping.url}/LINES/lines.a")
     master.start()
     until(lambda: info_of(keeping.url).num_ack_pending == 0, "all are confirmed")
     say(keeping.url, "lines.b", *(b"other" for _ in range(2500)))
