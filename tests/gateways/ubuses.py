@@ -82,7 +82,14 @@ class Peer:
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(DEADLINE)
-        self.socket.connect(str(path))
+
+        def connects() -> bool:
+            with contextlib.suppress(ConnectionRefusedError):  # its file is there a moment before it listens
+                self.socket.connect(str(path))
+                return True
+            return False
+
+        until(connects, f"somebody listens at {path}")
         self._file = self.socket.makefile("rb")
 
     def say(self, data: bytes) -> Self:
