@@ -5,21 +5,14 @@ numbers to others, and its clock may be behind then. So a message is the one tha
 time. Which of two is earlier tells nothing.
 """
 
-import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ..core.text import counted
-from ..nats.consumer import Consumer
-from ..nats.errors import NatsError
 from ..nats.marks import Mark, kept
 from ..nats.state import State
 from ..nats.stream import Stream
 from .progress import Progress, Reached
-
-AROUND_SECONDS = 20.0
-"""How often it is asked how far a stream has come with messages of other subjects."""
 
 
 class Known(NamedTuple):
@@ -76,10 +69,10 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
     reached = progress.reached
     taken = reached.sequence
     if not reached.created:
-        return Known(taken, _told(state))  # what was removed before one has ever been here is nobody's loss
+        return unknown(state, taken, progress, subject)
     if reached.created != state.created:
         warn(f"{stream.shown} is another stream than before: it is delivered from its beginning")
-        return Known(0, _told(state))
+        return unknown(state, 0, progress, subject)
     same = await agreed(stream, state, reached, progress.marks)
     if taken > state.last:
         warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
@@ -87,35 +80,26 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
         warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
     progress.look(state.created, min(progress.looked, state.last if same == taken else same))
     if same < taken:
-        return Known(same, state.last)
+        return unknown(state, same, progress, subject)
     seen = max(taken, progress.looked)
     if state.first > seen + 1:
-        count = state.first - seen - 1
-        warn(removed(stream.shown, count, subject))
+        if count := progress.lost(seen + 1, state.first):
+            warn(removed(stream.shown, count, subject))
         progress.look(state.created, state.first - 1)  # which is said once
     return Known(taken, max(seen, state.first - 1))
 
 
-def _told(state: State) -> int:
-    """Up to where a message that is missing was missing before anybody wanted it, as far as can be told."""
-    return state.last if state.removed else state.first - 1
-
-
-async def look_around(stream: Stream, state: State, consumer: Consumer, progress: Progress) -> None:
-    """Notes up to where a stream has nothing for us that has not been written, though it gets other messages, for good.
-
-    That is as far as it had come a while ago: the server that has the consumer may be a little behind the others.
+def unknown(state: State, taken: int, progress: Progress, subject: str | None) -> Known:
+    """What is known of a stream of which nothing was known before: what it does not have now is nobody's loss.
 
     Args:
-        stream: which.
-        state: what it had when the consumer was made.
-        consumer: brings what is for us.
+        state: what it has.
+        taken: the number of the last message that need not be delivered again.
         progress: where it is noted.
+        subject: of which messages are delivered; None: all.
     """
-    while True:
-        with contextlib.suppress(NatsError):  # who takes messages meets it too, if it matters
-            if await consumer.is_done():
-                progress.look(state.created, state.last)
-        await asyncio.sleep(AROUND_SECONDS)
-        with contextlib.suppress(NatsError):
-            state = await stream.state()
+    told = max(taken, state.first - 1)
+    # Of a subject, what is missing between its messages is others', too, and not counted.
+    progress.miss(state.created, state.removed if subject is None else 0, state.last)
+    progress.look(state.created, told)
+    return Known(taken, told)

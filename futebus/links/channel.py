@@ -15,6 +15,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,11 @@ MUCH = 32 * 1024
 LOOK_SECONDS = 2.0
 """How often it is looked whether the channel's name was removed, the bus has dropped anything, or has gone."""
 
+SOON_SECONDS = 1.0
+"""How long ago a bus that takes lines has taken some, at most, if some wait."""
+
 AWAY, SLOW, TOO_LONG = "the bus is away", "the bus hangs, or is too slow", "longer than the bus takes (max_message)"
+ENDED = "the link has ended"
 """Why lines were not written."""
 
 Joined = Slave[bytes] | Reader[bytes] | Publisher
@@ -99,6 +104,8 @@ class Channel:
         self._size = 0
         self._changed = threading.Condition()
         self._is_open = False
+        self._said_at = -math.inf
+        """When lines were written last."""
         self._was_awaited = waits
         """Whether it is somebody's loss if it is not open. Who opens it does not hear what was said before."""
         self._stop = -1
@@ -189,7 +196,7 @@ class Channel:
                     self._has_ended.set()
 
     def finish(self, seconds: float) -> None:
-        """Takes no more lines from the bus, and sees what is left there.
+        """Takes no more lines from the bus, and sees what is left there. Counts those that are not said there any more.
 
         Args:
             seconds: how long that is waited for at most: the bus may hang.
@@ -200,6 +207,15 @@ class Channel:
             self._changed.notify_all()
         if is_open:
             self._has_ended.wait(seconds)
+        self._count_waiting(SLOW)  # if it hangs
+
+    def _count_waiting(self, why: str) -> None:
+        """Gives up the lines that wait to be said there."""
+        with self._changed:
+            self.unwritten[why] += sum(count for count, _ in self._waiting)
+            self._waiting.clear()
+            self._size = 0
+            self._changed.notify_all()
 
     def _open(self) -> Joined:
         wait = math.inf if self._waits else 0.0
@@ -229,11 +245,8 @@ class Channel:
     def _let_go(self) -> None:
         with self._changed:
             self._is_open = False
-            for count, _ in self._waiting:
-                self.unwritten[SLOW if self._is_over else AWAY] += count
-            self._waiting.clear()
-            self._size = 0
-            self._changed.notify_all()
+        late = ENDED if time.monotonic() - self._said_at < SOON_SECONDS else SLOW
+        self._count_waiting(late if self._is_over else AWAY)
         if self._claim:
             self._claim.close()
             self._claim = None
@@ -324,6 +337,7 @@ class Channel:
         while start < len(lines):
             try:
                 channel.send_block(lines[start:] if start else lines)
+                self._said_at = time.monotonic()
                 return
             except TooLong as error:
                 start = end(lines, start, error.accepted + 1)

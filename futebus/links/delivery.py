@@ -32,7 +32,7 @@ from ..nats.pace import Pace
 from ..nats.state import State
 from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
-from .agreement import known, look_around, removed
+from .agreement import known, removed, unknown
 from .progress import Progress
 from .sparing import SECONDS, Sparing
 from .taken import Lines, lines_of, offset
@@ -111,8 +111,8 @@ class Delivery:
         """When the stream was made that they are of."""
         self._removed = 0
         """How many messages of a subject may have been removed before they came, which is to be said."""
-        self._gone_to = 0
-        """Up to which number that is said and not noted yet."""
+        self._settled_to = 0
+        """Up to which number nothing is to come or to be said any more, and that is not noted yet."""
         self._telling: asyncio.TimerHandle | None = None
         """When that is said, if something of that kind was said just now."""
         self._reply = ""
@@ -158,6 +158,7 @@ class Delivery:
             self._writing.acquire(timeout=END_SECONDS)
         if self._removed:
             self._voice.warn(self._removed_words(self._removed))
+        self._sparing.tell(is_over=True)
         if not self._has_begun:
             self._progress.discard()
         with contextlib.suppress(OSError):
@@ -217,12 +218,12 @@ class Delivery:
         """Makes the consumer behind what has been written. Returns what it has found, and it."""
         stream = Stream(connection, self._address.stream)
         while True:
-            consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace, self._gone)
+            consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace, self._gone, self._settled)
             await self._settle(connection, consumer)
             first, state = await self._first(stream, consumer)
             has_begun, self._has_begun = self._has_begun, True
             try:
-                await consumer.begin(first, self._reply, takes_over=self._takes_over)
+                await consumer.begin(first, self._reply, last=state.last, takes_over=self._takes_over)
             except Taken:
                 self._has_begun = has_begun
                 if not self._takes_over:
@@ -231,7 +232,10 @@ class Delivery:
                 await asyncio.sleep(random.uniform(0, RETRY_SECONDS[0]))
             else:
                 self._takes_over = False
-                if (await stream.state()).created == state.created:
+                now = await stream.state()
+                if now.created == state.created:
+                    if self._progress.reached.created != now.created:  # nothing of it has been written
+                        self._told = unknown(now, self._taken, self._progress, self._address.subject).told
                     return stream, state, consumer
                 # It was made anew meanwhile. Later that would be seen: a consumer goes with its stream.
 
@@ -278,7 +282,7 @@ class Delivery:
             self._progress.flush()
             state = await self._wanted.have(stream)
         self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
-        self._created, self._gone_to = state.created, 0
+        self._created, self._settled_to = state.created, 0
         return self._taken + 1, state
 
     async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
@@ -291,10 +295,7 @@ class Delivery:
             self._progress.go_on(state.created, taken, there[1] if there and there[0] == taken else 0)
 
     async def _take_all(self, stream: Stream, state: State, consumer: Consumer) -> None:
-        works = [self._confirm(consumer)]
-        if self._address.subject:
-            works.append(look_around(stream, state, consumer, self._progress))
-        tasks = [asyncio.ensure_future(work) for work in works]
+        confirming = asyncio.ensure_future(self._confirm(consumer))
         connection = stream.connection
         try:
             async for message, handed in consumer.messages():
@@ -311,12 +312,11 @@ class Delivery:
                 self._taken = message.sequence
                 self._put(lines_of(state.created, message, handed)._replace(removed=missing))
         except asyncio.CancelledError:
-            tasks[0].cancel()  # it confirms, too
+            confirming.cancel()  # the end confirms, too
             await self._stop(stream, consumer)
             raise
         finally:
-            for task in tasks:
-                task.cancel()
+            confirming.cancel()
 
     def _missing_up_to(self, number: int) -> int:
         """How many messages up to a number have not come, and were not said to be removed."""
@@ -331,19 +331,23 @@ class Delivery:
         It is said soon, and once: later nobody may know it.
         """
         if count := self._missing_up_to(number):
-            self._told = self._gone_to = number
-            self._note_gone()
+            self._settled(number)
             self._removed += count
             if self._telling is None:
                 self._tell_removed()
 
-    def _note_gone(self) -> None:
-        """Has the next one know that it is said, as soon as all is written that has come: what is not may be gone, too."""
+    def _settled(self, number: int) -> None:
+        """Notes that nothing is to come any more up to that number, nor to be said of it."""
+        self._told, self._settled_to = max(number, self._told), max(number, self._settled_to)
+        self._note_settled()
+
+    def _note_settled(self) -> None:
+        """Has the next one know that, as soon as all is written that has come: what is not may be gone, too."""
         with self._changed:
             is_written = not self._waiting and not self._is_busy and self._progress.reached.sequence >= self._taken
-        if self._gone_to and is_written:
-            self._progress.look(self._created, self._gone_to)
-            self._gone_to = 0
+        if self._settled_to and is_written:
+            self._progress.look(self._created, self._settled_to)
+            self._settled_to = 0
 
     def _tell_removed(self) -> None:
         self._telling = None
@@ -380,7 +384,7 @@ class Delivery:
                 while self._done:
                     await consumer.confirm(self._done[0])
                     self._done.popleft()  # not before: it may be stopped meanwhile
-                self._note_gone()
+                self._note_settled()
 
     # ------------------------------------------------------------------------------------------ to the channel
 
@@ -430,8 +434,8 @@ class Delivery:
         self._counted = 0, 0
         is_same = reached.current == found.sequence and reached.created == found.created
         is_same = is_same and reached.moment in (0, found.handed.time)
-        if found.removed and not is_same:
-            self._sparing.warn(found.subject, self._removed_words(found.removed))
+        if found.removed and not is_same and (lost := self._progress.lost(found.sequence - found.removed, found.sequence)):
+            self._sparing.warn(found.subject, self._removed_words(lost))
         if where is None:
             start = reached.position if is_same else 0
         elif (following := self._progress.lines.get(found.source)) is not None:

@@ -21,7 +21,7 @@ from ..host.voice import Voice
 from ..nats.connection import Servers
 from ..nats.runs import outside
 from . import origin
-from .channel import SLOW, Channel
+from .channel import Channel
 from .outbox import Outbox
 from .subject import Subject
 
@@ -35,7 +35,7 @@ STALL_SECONDS, PAUSE_SECONDS = 1.0, 0.002
 """How long servers wait for a bus that is slower than they are, and how often it is looked whether it has caught up."""
 
 FAREWELL_SECONDS = 0.3
-"""How long what was said before the end has to reach a server."""
+"""How long what was said before the end has to reach a server, or the channel."""
 
 END_SECONDS = 1.0
 """How long the bus has to tell what it still has for us in the end."""
@@ -81,6 +81,8 @@ class Link:
         self._said: Counter[str] = Counter()
         self._is_stalled = False
         """Whether the channel was waited for in vain, and has had no place since: the bus hangs."""
+        self._is_ending = False
+        """Whether nothing is taken from the subjects any more."""
         self._place = threading.Condition()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._channel = Channel(
@@ -154,6 +156,7 @@ class Link:
             for task in done:
                 task.result()
         except asyncio.CancelledError:
+            self._is_ending = True
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_sent(), FAREWELL_SECONDS)
             raise
@@ -164,10 +167,12 @@ class Link:
             self._loop = None
 
     async def _all_sent(self) -> None:
-        """Waits until all that has been said on the channel so far is known to have been sent."""
+        """Waits until all that has been said so far, on the channel and on the subjects, is known to be where it is to go."""
         while self._channel.is_reading:  # noqa: ASYNC110 - in a thread, for a moment
             await asyncio.sleep(0.001)
         await asyncio.gather(*(each.done() for each in self._subjects))
+        while self._channel.waiting:  # noqa: ASYNC110 - a thread writes them
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _joined(self, ready: Callable[[], object], *, is_subject: bool = False) -> None:
         with self._counting:
@@ -214,6 +219,8 @@ class Link:
 
     def _take(self, subject: Subject, told: Mapping[str, str] | None, payload: bytes) -> None:
         """Has what was said on a subject said on the channel, and handed on."""
+        if self._is_ending:
+            return
         run = origin.read(told, payload)
         if run is None:
             if not origin.is_probe(told, payload):
@@ -271,6 +278,4 @@ class Link:
         for subject in self._subjects:
             left = subject.left() + (self._channel.left if subject.outbox else 0)
             (self._late if subject.is_well else self._unsent)[subject] += left
-        if waiting := self._channel.waiting:
-            self._channel.unwritten[SLOW] += waiting
         self._say_losses()

@@ -128,9 +128,10 @@ class Progress:
             self.lines[source] = max(self.reached.line, self.lines.get(source, 0))
             self._shares.setdefault(source, source)
         known = json.loads(self._known_slots.content or b'["", 0, []]')
-        known += [[], {}][len(known) - 3 :]  # versions before this one remembered no consumers
-        self._created, self._looked, marks, self.consumers, self.handed = known
+        known += [[], {}, 0, 0][len(known) - 3 :]  # versions before this one remembered less
+        self._created, self._looked, marks, self.consumers, self.handed, *missing = known
         """`consumers` and `handed`: what is remembered of consumers, see `Owner`. `keep_known` keeps it."""
+        self._missing, self._missing_to = map(int, missing)
         self._marks = [Mark(*mark) for mark in marks]
         self._keeping = threading.Lock()
         self.is_new = is_new = not self._slots.content
@@ -237,9 +238,32 @@ class Progress:
         """Up to which message that is known, if nothing else is."""
         return self._looked if self._created == self.reached.created else 0
 
+    def miss(self, created: str, count: int, last: int) -> None:
+        """Remembers that some messages of a stream were missing before anybody wanted them. It is kept at the next `flush`.
+
+        Args:
+            created: when the stream was made.
+            count: how many.
+            last: up to which number they are. Which they are nobody knows.
+        """
+        self._remember(created)
+        self._missing, self._missing_to = count, last
+
+    def lost(self, begin: int, end: int) -> int:
+        """How many messages were lost of some that are not there. To be asked once of each, in their order.
+
+        Args:
+            begin: the number of the first of them.
+            end: the number behind the last.
+        """
+        before = min(max(min(end - 1, self._missing_to) - begin + 1, 0), self._missing)
+        self._missing -= before
+        return end - begin - before
+
     def _remember(self, created: str) -> None:
         if created != self._created:
             self._created, self._looked, self._marks = created, 0, []
+            self._missing = self._missing_to = 0
 
     def close(self) -> None:
         """Lets go of the directory."""
@@ -257,7 +281,17 @@ class Progress:
     def keep_known(self) -> None:
         """Keeps what is known of the stream, and of consumers. It survives the death of this process."""
         with self._keeping:  # two threads do
-            known = json.dumps([self._created, self._looked, self._marks, self.consumers, self.handed]).encode()
+            known = json.dumps(
+                [
+                    self._created,
+                    self._looked,
+                    self._marks,
+                    self.consumers,
+                    self.handed,
+                    self._missing,
+                    self._missing_to,
+                ]
+            ).encode()
             if known != self._known_slots.content:
                 self._known_slots.keep(known)
 

@@ -46,13 +46,17 @@ class Sparing:
         if said.sentences < FEW:
             self._warn(words)
 
-    def tell(self) -> None:
-        """Says how many sentences were not said, of each subject for which it is time. To be called now and then."""
+    def tell(self, *, is_over: bool = False) -> None:
+        """Says how many sentences were not said, of each subject for which it is time. To be called now and then.
+
+        Args:
+            is_over: whether nothing is said any more, and so it is time for all. Another thread may ask for that.
+        """
         now = self._clock()
         for subject, said in [*self._said.items()]:
-            if now - said.begin < SECONDS:
+            if now - said.begin < SECONDS and not is_over:
                 continue
-            del self._said[subject]
+            self._said.pop(subject, None)
             if said.sentences > FEW:
                 where = printable(subject) if subject else "other subjects"
                 self._warn(

@@ -22,7 +22,7 @@ class Lines(NamedTuple):
     data: bytes
     handed: Handed
     removed: int = 0
-    """How many messages the stream had directly before, which nobody can deliver any more."""
+    """How many messages are missing directly before."""
 
     @property
     def share(self) -> str:

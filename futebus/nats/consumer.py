@@ -12,6 +12,7 @@ Whose it is stands in its description; see owner.py.
 import asyncio
 import contextlib
 import json
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
@@ -87,6 +88,7 @@ class Consumer:
         pace: what is known of the line.
         gone: is told, of a consumer of a subject, up to which number the stream has nothing any more, if messages that have not
             come may have waited before that. Whether any did, nobody knows then.
+        settled: is told, of such a one, now and then, up to which number all has come that was for it, or `gone` was told of it.
     """
 
     def __init__(
@@ -97,14 +99,19 @@ class Consumer:
         subject: str | None,
         pace: Pace | None = None,
         gone: Callable[[int], object] = lambda number: None,
+        settled: Callable[[int], object] = lambda number: None,
     ) -> None:
-        self._stream, self._name, self._owner, self._subject, self._gone = stream, name, owner, subject, gone
+        self._stream, self._name, self._owner, self._subject = stream, name, owner, subject
+        self._gone, self._settled = gone, settled
+        self._last = 0
+        """The number of the last message that the stream had a while ago: the server that has the consumer may be a little behind
+        the others."""
         self._first = 0
         """The first number that the stream had, when it was asked where some were missing."""
         self._behind: set[int] = set()
         """Those that have come when messages may have waited before them."""
-        self._ended_at = 0.0
-        """When the last request ended."""
+        self._ended_at = -math.inf
+        """Up to when it is known that nothing has come and gone that was not told of: when the last request ended."""
         self._trip = 0.0
         """How long the last question took, in seconds."""
         self._is_late = False
@@ -199,26 +206,13 @@ class Consumer:
         if info := await self._look():
             self._check_own(info)
 
-    async def is_done(self) -> bool:
-        """Whether it has brought all that the stream has for it, and that has been confirmed.
-
-        Raises:
-            NatsError: as for `Stream`.
-        """
-        info = await self._look()
-        if info is None or info.num_pending or not info.delivered:
-            return False
-        # What it says of confirmations does not count: it forgets them with messages that are removed.
-        if info.delivered.consumer_seq > self._count or self._unconfirmed:
-            return False
-        return not await self._has_passed(info.delivered.stream_seq + 1)
-
-    async def begin(self, first: int, confirmed: str = "", *, takes_over: bool = False) -> None:
+    async def begin(self, first: int, confirmed: str = "", *, last: int = 0, takes_over: bool = False) -> None:
         """Makes it anew. When this returns, the server has given a message, or has said that there is none.
 
         Args:
             first: the number of the message that it begins with, or behind if that is not there.
             confirmed: a subject that a message of it was confirmed on, ever; "" if none is known.
+            last: the number of the last message that the stream has had so far, as far as is known.
             takes_over: whether one that is there is removed, whoever it belongs to.
 
         Raises:
@@ -248,7 +242,7 @@ class Consumer:
             ack_wait=ACK_SECONDS,
             filter_subject=self._subject,
         )
-        self._through = first - 1
+        self._through, self._last = first - 1, last
         making = asyncio.ensure_future(self._make(config, info))
         try:
             await asyncio.shield(making)
@@ -320,7 +314,6 @@ class Consumer:
         for pause in (UNHEARD_SECONDS, 0.0):
             self._is_unheard = False
             self._changed.clear()
-            self._ended_at = asyncio.get_running_loop().time()  # what went before is told by who knows where it begins
             await self._request(1, {"no_wait": True})
             try:
                 await connection.client.patiently(connection.while_open(self._changed.wait()), PATIENCE)
@@ -382,20 +375,18 @@ class Consumer:
                     self._heard = loop.time()  # who takes them has taken his time
                     continue
                 if not self._is_asked:
-                    is_late = not self._pending and loop.time() - self._ended_at > LATE_SECONDS
+                    is_late = not self._pending and (self._is_late or loop.time() - self._ended_at > LATE_SECONDS)
                     is_late &= self._subject is not None
                     if self._is_idle or self._is_unheard or is_late:
                         await self.check(is_settled=not self._is_unheard)
-                    if is_late:
-                        await self._look_back()
-                    elif self._is_idle:
-                        self._ended_at = loop.time()  # which is asked without delay
+                    if self._subject is not None and (is_late or self._is_idle):
+                        await self._look_around(is_late=is_late)
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
                 elif self._is_late and self._subject is not None and not self._pending and not self._is_full:
                     # The server has handed out what was held back, as far as that was still there.
-                    await self._look_back()
+                    await self._look_around(is_late=True)
                     continue
                 self._changed.clear()
                 if not self._waiting and self._is_asked:
@@ -411,15 +402,20 @@ class Consumer:
         finally:
             closed.cancel()
 
-    async def _look_back(self) -> None:
-        """Sees whether messages may have come and gone while the server was not asked for any, or handed out none.
+    async def _look_around(self, *, is_late: bool) -> None:
+        """Sees what the stream has besides what has come, and tells up to where nothing of it is for us.
 
-        On a slow line it is long ago that it was asked for some, also when it is asked at once.
+        Args:
+            is_late: whether messages may have come and gone while the server was not asked for any, or handed out none.
         """
         state = await self._stream.connection.while_open(self._stream.state())
+        # On a slow line it is long ago that it was asked for some, also when it is asked at once.
         self._ended_at, self._is_late = asyncio.get_running_loop().time(), self._is_full
-        if state.first > self._through + 1 and not self._waiting:
+        if is_late and state.first > self._through + 1 and not self._waiting:
             self._gone(state.first - 1)
+        if not (self._is_asked or self._pending or self._waiting or self._is_full):
+            self._settled(self._last)
+        self._last = state.last
 
     async def check(self, *, is_settled: bool = False) -> None:
         """Sees that it is there, and ours. It tells who has asked when it was removed, and nobody else.
@@ -567,8 +563,11 @@ class Consumer:
                 self._fail(f"its consumer {self._name}: {words or status}")
         if not self._is_asked:
             # A request that nothing has come of has ended by itself, whenever we have time to hear that.
-            most = self._asked_at + EXPIRES_SECONDS + 2 * self._trip if self._is_idle else self._heard
-            self._ended_at = min(self._heard, most)
+            self._ended_at = self._heard
+            if self._is_idle and self._heard < self._asked_at + 0.9 * EXPIRES_SECONDS:
+                self._ended_at = self._asked_at  # our clock has stood still, as it does while a machine is asleep
+            elif self._is_idle:
+                self._ended_at = min(self._heard, self._asked_at + EXPIRES_SECONDS + 2 * self._trip)
         self._changed.set()
 
     def _know_pace(self) -> None:

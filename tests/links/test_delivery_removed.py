@@ -3,6 +3,8 @@
 import contextlib
 import os
 import re
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,44 @@ from .links import Link, Linking
 from .test_delivery import deliver, fill, numbered
 from .test_purged import purge, say
 from .test_returns import info_of
+
+COMMAND = """
+import sys
+from futebus.commands.link import main
+sys.argv[0] = "futebus-link"
+sys.exit(main())
+"""
+"""What comes behind a program that changes something."""
+
+BRIEF = """
+import futebus.nats.consumer
+futebus.nats.consumer.EXPIRES_SECONDS, futebus.nats.consumer.HEARTBEAT_SECONDS = 6.0, 2.9
+"""
+"""A delivery that asks anew more often."""
+
+SLEEPING = """
+import time
+clock, last, slept = time.monotonic, time.monotonic(), 0.0
+def monotonic():
+    global last, slept
+    now = clock()
+    slept += now - last if now - last > 1 else 0
+    last = now
+    return now - slept
+time.monotonic = monotonic
+"""
+"""A clock that stands still while its process does, as that of a machine that is asleep."""
+
+PURGING = """
+from futebus.links import delivery
+known = delivery.known
+async def purged(stream, *words):
+    found = await known(stream, *words)
+    await stream.jetstream.purge_stream(stream.name)
+    return found
+delivery.known = purged
+"""
+"""A delivery that begins when all goes that is there."""
 
 
 def missed(bus: Mount, linking: Linking, url: str, master: Collector, place: Path) -> None:
@@ -153,6 +193,106 @@ def test_what_has_come_and_is_gone_before_it_is_written_is_said(
     said = re.search(r"(\d+) messages of \S+ had been removed", link.words)
     assert said, "of what was not written"
     assert int(said[1]) + len((begin + master.data).split()) == 1401
+
+
+@pytest.mark.parametrize("script", [BRIEF, BRIEF + SLEEPING], ids=["stopped", "asleep"])
+def test_what_comes_and_goes_while_a_delivery_stands_still_is_said(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, script: str
+) -> None:
+    """Also if it goes on before it finds that its server has not been heard of for long."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES/lines.a"
+    say(keeping.url, "lines.a", b"first")
+    link = linking("--deliver", url, "--state", place / "state", bus / "U_x", script=script + COMMAND)
+    assert master.lines(1) == ["first"]
+    until(lambda: info_of(keeping.url).num_waiting, "it waits for more")
+    link.process.send_signal(signal.SIGSTOP)
+    until(lambda: not info_of(keeping.url).num_waiting, "its server waits for it no more")
+    ended = time.monotonic()
+    until(lambda: time.monotonic() > ended + 1, "it stands still for longer than a delivery asks for messages late as a rule")
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(100)))
+    purge(keeping.url, before=102)
+    link.process.send_signal(signal.SIGCONT)
+    link.wait_for(f"100 messages of {url} had been removed before it was known whether they were of lines.a")
+    link.end()
+
+
+@pytest.mark.parametrize("subject", ["", "/lines.a"])
+def test_what_goes_while_a_delivery_begins_is_said(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, subject: str
+) -> None:
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES{subject}"
+    say(keeping.url, "lines.a", b"first")
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(1)
+    link.end()
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(100)))
+    link = linking("--deliver", url, "--state", place / "state", bus / "U_x", script=PURGING + COMMAND)
+    say(keeping.url, "lines.a", b"next")
+    assert master.lines(2) == ["first", "next"]
+    why = f"it was known whether they were of {subject[1:]}" if subject else "they could be delivered"
+    link.wait_for(f"100 messages of {url} had been removed before {why}")
+    link.end()
+
+
+@pytest.mark.parametrize("begins_anew", [False, True])
+@pytest.mark.parametrize("subject", ["", "/lines.a"])
+def test_what_goes_while_the_first_delivery_is_behind_is_said(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, subject: str, *, begins_anew: bool
+) -> None:
+    """Though something was missing before that is nobody's loss; and also if it begins anew meanwhile."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    url = f"{keeping.url}/LINES{subject}"
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(3000)))
+    purge(keeping.url, before=5)
+
+    async def cut(stream: Stream) -> None:
+        await stream.jetstream.delete_msg("LINES", 7)
+        await stream.jetstream.delete_msg("LINES", 2990)
+
+    ask(keeping.url, cut)
+    link = deliver(linking, bus / "U_x", url, place)
+    until(lambda: info_of(keeping.url).num_ack_pending == 1000, "no more is handed out")
+    if begins_anew:
+        link.end()
+        assert "removed" not in link.words
+        link = deliver(linking, bus / "U_x", url, place)
+        until(lambda: info_of(keeping.url).num_ack_pending == 1000, "no more is handed out")
+    purge(keeping.url, before=2001)
+    master.start()
+    until(lambda: master.data.endswith(b"2999\n"), "the last one comes")
+    lost = 3000 - len(master.data.split()) - 6
+    assert lost > 0
+    why = f"it was known whether they were of {subject[1:]}" if subject else "they could be delivered"
+    said = re.compile(rf"(\d+) messages? of {re.escape(url)} had been removed before {re.escape(why)}\n")
+    until(lambda: sum(int(count) for count in said.findall(link.words)) == lost, f"it says that {lost} were removed")
+    link.end()
+
+
+def test_all_that_was_removed_is_counted_in_the_end(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Though not every sentence of it is said."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, "lines.a", b"first")
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(1)
+    link.end()
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(200)))
+
+    async def cut(stream: Stream) -> None:
+        for number in range(10, 201, 10):
+            await stream.jetstream.delete_msg("LINES", number)
+
+    ask(keeping.url, cut)
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(181)
+    link.end()
+    assert link.words.count("1 message of") == 5
+    assert "15 more messages of lines.a had lines missing before, or that came again\n" in link.words
 
 
 def test_what_goes_of_others_is_not_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:

@@ -203,6 +203,23 @@ def test_what_comes_too_late_is_said_to_be_that(bus: Mount, nats: Server, linkin
     assert f"1 line not sent to {nats / 'x'}: the link has ended\n" in link.words
 
 
+def test_what_comes_too_late_for_a_bus_that_is_well_is_no_fault_of_the_bus(
+    mounting: Mounting, nats: Server, linking: Linking, listening: Listening, collect: Collect
+) -> None:
+    bus = mounting("max_queue=4000000,max_queue_bytes=64M")
+    reader, outsider = collect(bus / "B_x"), listening(nats.url)
+    link = linking(bus / "B_x", nats / "x")
+    block = b"".join(b"%06d xxx\n" % number for number in range(60_000))
+    for _ in range(60):
+        outsider.say("x", block)
+    until(lambda: reader.size > 0, "it comes")
+    link.end()
+    assert "the bus hangs" not in link.words
+    late = re.search(r"(\d+) lines not said on \S+: the link has ended\n", link.words)
+    until(lambda: reader.size % len(block) == 0, "each message has come whole, or not at all")
+    assert (reader.size // 11 + int(late[1] if late else 0)) % 60_000 == 0
+
+
 def test_what_waits_in_the_bus_in_the_end_is_said_too(bus: Mount, nats: Server, linking: Linking) -> None:
     """More than waits for a server that is away, and more than waits for a link."""
     link = linking(bus / "B_x", nats / "x")

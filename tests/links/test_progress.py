@@ -95,6 +95,23 @@ def test_messages_are_remembered_and_the_older_the_fewer(place: Path) -> None:
     progress.close()
 
 
+def test_what_was_missing_before_is_no_loss(place: Path) -> None:
+    """Nobody knows which of them that is: in the end the count is right."""
+    progress = Progress(place / "state")
+    progress.miss("then", 3, 100)
+    assert (progress.lost(5, 7), progress.lost(10, 20)) == (0, 9)
+    progress.miss("then", 3, 100)
+    assert progress.lost(100, 103) == 2  # what came later was not missing then
+    progress.flush()
+    progress.close()
+    progress = Progress(place / "state")
+    assert (progress.lost(50, 53), progress.lost(60, 61)) == (1, 1)
+    progress.miss("then", 3, 100)
+    progress.look("later", 0)
+    assert progress.lost(1, 2) == 1  # of another stream
+    progress.close()
+
+
 def test_of_which_subjects_it_is(place: Path) -> None:
     directory = place / "state"
     Progress(directory, "lines.a").close()

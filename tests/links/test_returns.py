@@ -1,7 +1,5 @@
 """Deliveries that come back: to a stream that another has had, or that is not what it was."""
 
-import asyncio
-import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -10,13 +8,11 @@ from pathlib import Path
 import pytest
 from nats.js.api import ConsumerConfig, ConsumerInfo
 
-from futebus.links.agreement import known, look_around
 from futebus.links.delivery import WAITING_BYTES
 from futebus.links.progress import SPOOLS, Progress
 from futebus.links.sparing import FEW
 from futebus.nats import runs
 from futebus.nats.consumer import BATCH, Consumer, Disputed, Taken
-from futebus.nats.errors import Away
 from futebus.nats.handed import Handed
 from futebus.nats.limits import add_consumer, most_at_once
 from futebus.nats.owner import Owner
@@ -851,72 +847,6 @@ def test_messages_of_other_subjects_that_were_removed_are_not_said_to_be_lost(
     wait_for(master, b"mine\nmore\n")
     assert "removed" not in link.words
     link.end()
-
-
-def test_how_far_a_stream_has_come_with_others_is_known(keeping: Server, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a delivery runs, too, if all that is for it has been written."""
-    monkeypatch.setattr("futebus.links.agreement.AROUND_SECONDS", 0.01)
-    progress = Progress(place / "state", "lines.mine")
-    said: list[str] = []
-
-    async def work(stream: Stream) -> None:
-        await quiet(stream)
-        state = await stream.state()
-        consumer = Consumer(stream, "reader", Owner("me"), "lines.mine")
-        await consumer.begin((await known(stream, state, progress, "lines.mine", said.append)).taken + 1)
-        looking = asyncio.ensure_future(look_around(stream, state, consumer, progress))
-        async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
-            message, handed = await anext(messages)
-            progress.note(created=state.created, sequence=message.sequence, time=handed.time)
-            await others(stream)
-            assert not progress.looked  # it is not confirmed, though its server has forgotten it
-            await consumer.confirm(handed)
-            async with asyncio.timeout(DEADLINE):
-                while progress.looked < 1001:  # noqa: ASYNC110 - a server tells it
-                    await asyncio.sleep(0.01)
-        looking.cancel()
-        assert (await known(stream, await stream.state(), progress, "lines.mine", said.append)).taken == 1
-
-    ask(keeping.url, work)
-    progress.close()
-    assert said == []
-
-
-def test_how_far_it_has_come_is_known_also_behind_an_answer_that_came_too_late(
-    keeping: Server, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("futebus.links.agreement.AROUND_SECONDS", 0.01)
-    progress = Progress(place / "state", "lines.mine")
-
-    async def work(stream: Stream) -> None:
-        await stream.make(["lines.>"])
-        state = await stream.state()
-        progress.note(created=state.created)
-        consumer = Consumer(stream, "reader", Owner("me"), "lines.mine")
-        await consumer.begin(1)
-        is_done, is_late = consumer.is_done, asyncio.Event()
-
-        async def noted() -> bool:
-            try:
-                return await is_done()
-            except Away:
-                is_late.set()
-                raise
-
-        monkeypatch.setattr(consumer, "is_done", noted)
-        patient, stream.jetstream = stream.jetstream, stream.connection.client.jetstream(timeout=0.1)
-        looking = asyncio.ensure_future(look_around(stream, state, consumer, progress))
-        async with asyncio.timeout(DEADLINE):
-            with keeping.hanging():
-                await is_late.wait()
-            stream.jetstream = patient
-            await stream.jetstream.publish("lines.other", b"no")
-            while not progress.looked:  # noqa: ASYNC110 - a server tells it
-                await asyncio.sleep(0.01)
-        looking.cancel()
-
-    ask(keeping.url, work)
-    progress.close()
 
 
 def test_one_who_floods_a_stream_with_invented_spools_has_nothing_left_out_or_forgotten(

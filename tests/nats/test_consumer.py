@@ -111,7 +111,6 @@ def test_a_confirmation_that_is_lost_is_sent_again(keeping: Server) -> None:
             await arrived(stream.connection.client)
             await stream.jetstream.publish("lines", b"two\n")
             assert (await asyncio.wait_for(anext(messages), DEADLINE))[0].sequence == 2
-        assert not await consumer.is_done()
 
         async def floor() -> int:
             info = await stream.jetstream.consumer_info("LINES", "reader")
@@ -142,7 +141,6 @@ def test_what_is_left_out_when_another_subject_is_purged_is_missed(
         await stream.jetstream.purge_stream("LINES", subject=f"lines.{purged}")
         if has_more:
             await stream.jetstream.publish("lines.a", b"line\n")
-        assert not await consumer.is_done()
         async with asyncio.timeout(DEADLINE), contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
             assert (await anext(messages))[0].sequence == 1
             with pytest.raises(Away, match="its consumer reader has left out messages that are there"):
@@ -468,3 +466,37 @@ def test_who_asks_late_looks_what_has_gone(keeping: Server, *, is_idle: bool, ha
             return gone
 
     assert ask(keeping.url, work) == [2] * has_gone
+
+
+def test_up_to_where_nothing_is_for_one_is_told(keeping: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stream that gets messages of other subjects."""
+    monkeypatch.setattr("futebus.nats.consumer.EXPIRES_SECONDS", 1.0)
+    monkeypatch.setattr("futebus.nats.consumer.HEARTBEAT_SECONDS", 0.4)
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"])
+        settled, gone = [0], [0]
+        consumer = Consumer(stream, "reader", Owner("me"), "lines.a", gone=gone.append, settled=settled.append)
+
+        async def others_up_to(number: int) -> None:
+            for _ in range(5):
+                await stream.jetstream.publish("lines.b", b"")
+            async with asyncio.timeout(DEADLINE):
+                while settled[-1] < number:  # noqa: ASYNC110 - a server tells it
+                    await asyncio.sleep(0.001)
+
+        await consumer.begin(1)
+        async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+            coming = asyncio.ensure_future(anext(messages))
+            await others_up_to(5)
+            await others_up_to(10)
+            await stream.jetstream.publish("lines.a", b"")
+            assert (await coming)[0].sequence == 11
+            coming = asyncio.ensure_future(anext(messages))
+            await others_up_to(16)
+            coming.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await coming
+        assert gone == [0]
+
+    ask(keeping.url, work)
