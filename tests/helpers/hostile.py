@@ -13,6 +13,7 @@ import select
 import stat
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -53,6 +54,9 @@ class Hostile:
         self.directories: set[bytes] = set()
         self.hangs: set[tuple[str, bytes]] = set()
         """What is never answered: `lookup`, `open`, `read`, and of which file."""
+        self.late: dict[bytes, float] = {}
+        """How many seconds late it answers who begins to read a file, if that is this process or one that it has started: others
+        would have all wait for it."""
         self.most_listed = 0
         """How many names are listed in each of its directories: as long as it is asked for more."""
         self.listed = 0
@@ -134,7 +138,7 @@ class Hostile:
                 return struct.pack("<QII", 0, 0, 0)
             case 15:  # READ
                 self.calls["read", name] += is_ours(thread)
-                return None if ("read", name) in self.hangs else self._read(name, data)
+                return None if ("read", name) in self.hangs else self._read(name, data, thread)
             case 39:  # IOCTL: as a bus answers it
                 return struct.pack("<iIII", 0, 0, 0, 0) + FORM.pack(7, b"B", b"p", b"\5", b"\0", 0, 0, 0, 0, 0)
             case 40:  # POLL: there is something to read
@@ -151,8 +155,10 @@ class Hostile:
                 return errno.EINTR
         return errno.ENOSYS
 
-    def _read(self, name: bytes, data: bytes) -> bytes | int:
+    def _read(self, name: bytes, data: bytes, thread: int) -> bytes | int:
         _, offset, size = struct.unpack_from("<QQI", data)
+        if name in self.late and not offset and is_ours(thread):
+            time.sleep(self.late[name])
         said = self.files[name]
         return said[offset : offset + size] if isinstance(said, bytes) else said(size)
 

@@ -136,6 +136,13 @@ def lines_in(found: list[Message]) -> bytes:
     return b"".join(message.data for message in found)
 
 
+def _little(one: socket.socket, rate: int) -> socket.socket:
+    """Has little on its way on a slow line. It must be so before it is connected: no window that was opened is closed again."""
+    if rate:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
+    return one
+
+
 class Proxy:
     """A network between clients and a server, that can be cut, and can swallow all.
 
@@ -146,7 +153,9 @@ class Proxy:
 
     def __init__(self, port: int, *, up: int = 0, down: int = 0) -> None:
         self._to, self._up, self._down = port, up, down
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = _little(socket.socket(), up)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
         self.port = self._listener.getsockname()[1]
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self.connections = 0
@@ -162,10 +171,12 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client = self._listener.accept()[0]
+                server = _little(socket.socket(), self._down)
                 try:
-                    server = socket.create_connection(("127.0.0.1", self._to), DEADLINE)
+                    server.connect(("127.0.0.1", self._to))
                 except OSError:
                     client.close()
+                    server.close()
                     continue
                 with self._lock:
                     if self._is_cut:
@@ -186,8 +197,6 @@ class Proxy:
 
     def _carry(self, one: socket.socket, other: socket.socket, rate: int) -> None:
         with contextlib.suppress(OSError):
-            if rate:  # little is on its way on a slow line
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
             while data := one.recv(rate // 20 or 1 << 16):
                 self._goes.wait()
                 other.sendall(data)

@@ -127,18 +127,7 @@ def test_a_bus_is_called_what_we_call_it(hostile: Mislead, place: Path, name: st
 
 def test_a_look_that_takes_longer_than_the_interval_is_printed(hostile: Mislead, start: Start) -> None:
     bus = hostile(lie("B_x"))
-    text = bus.files[b"_stat.json"]
-    assert isinstance(text, bytes)
-    said: list[bytes] = []
-
-    def tell(size: int) -> bytes:
-        if said:
-            return said.pop()
-        time.sleep(0.5)  # it is slow: five times as slow as it is looked at
-        said.append(b"")
-        return text
-
-    bus.files[b"_stat.json"] = tell
+    bus.late[b"_stat.json"] = 0.5  # five times as slow as it is looked at
     process = start(*COMMAND, "--json", "-i", "0.1", bus.path)
     assert process.stdout
     for _ in range(3):

@@ -1,9 +1,7 @@
 """What calls itself a bus and is none: nobody else notices, and nothing is opened that is no channel."""
 
-import itertools
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -103,17 +101,8 @@ def test_channels_that_hang_later_give_their_places_back(bus: Mount, hostile: Mi
 
 
 def test_a_channel_of_a_bus_that_is_slow_is_watched(hostile: Mislead, place: Path, start: Start) -> None:
-    files = lie("B_x")
-    text = files[b"_stat.json"]
-    assert isinstance(text, bytes)
-    answers = itertools.cycle([text, b""])
-
-    def tell_late(size: int) -> bytes:
-        if answer := next(answers):
-            time.sleep(2 * GATHER)
-        return answer
-
-    bus = hostile(files | {b"_stat.json": tell_late, b"+B_x": b""})
+    bus = hostile(lie("B_x") | {b"+B_x": b""})
+    bus.late[b"_stat.json"] = 2 * GATHER
     bus.hangs.add(("read", b"+B_x"))
     served = Web(start, place, bus.path)
     with served.stream("/tail", served.bearer, channel="B_x") as tail:
