@@ -22,6 +22,8 @@ class Known(NamedTuple):
     """The number of the last message that need not be delivered again."""
     told: int
     """Up to which number nothing needs to be said any more of messages that were removed."""
+    is_new: bool = False
+    """Whether nobody knows what it had behind the message that was taken last. So what it has not is nobody's loss."""
 
 
 def removed(shown: str, count: int, subject: str | None) -> str:
@@ -54,7 +56,7 @@ async def agreed(stream: Stream, state: State, reached: Reached, marks: tuple[Ma
 
 
 async def known(stream: Stream, state: State, progress: Progress, subject: str | None, warn: Callable[[str], object]) -> Known:
-    """What need not be delivered again. Says what is not there any more, or is another.
+    """What need not be delivered again. Says what is another, and notes what is not there any more.
 
     Args:
         stream: which.
@@ -66,40 +68,40 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
     Raises:
         NatsError: as for `Stream`.
     """
-    reached = progress.reached
+    reached = progress.reached if progress.reached.created == state.created else Reached()
     taken = reached.sequence
-    if not reached.created:
-        return unknown(state, taken, progress, subject)
-    if reached.created != state.created:
-        warn(f"{stream.shown} is another stream than before: it is delivered from its beginning")
-        return unknown(state, 0, progress, subject)
+    if not progress.knows(state.created):
+        if progress.has_known:
+            warn(f"{stream.shown} is another stream than before: it is delivered from its beginning")
+        return unknown(state, taken, progress, subject, state.removed)
     same = await agreed(stream, state, reached, progress.marks)
     if taken > state.last:
         warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
     if same < min(taken, state.last):
         warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
-    progress.look(state.created, min(progress.looked, state.last if same == taken else same))
+    progress.look(state.created, min(progress.looked(state.created), state.last if same == taken else same))
     if same < taken:
-        return unknown(state, same, progress, subject)
-    seen = max(taken, progress.looked)
-    if state.first > seen + 1:
-        if count := progress.lost(seen + 1, state.first):
-            warn(removed(stream.shown, count, subject))
-        progress.look(state.created, state.first - 1)  # which is said once
-    return Known(taken, max(seen, state.first - 1))
+        return unknown(state, same, progress, subject, state.removed)
+    # What is missing before a message that was begun was noted with it.
+    seen = max(taken, progress.looked(state.created), reached.current - 1)
+    progress.note(gone=range(seen + 1, state.first))
+    told = max(seen, state.first - 1)
+    progress.look(state.created, max(progress.looked(state.created), state.first - 1))  # which is noted once
+    return Known(taken, told)
 
 
-def unknown(state: State, taken: int, progress: Progress, subject: str | None) -> Known:
-    """What is known of a stream of which nothing was known before: what it does not have now is nobody's loss.
+def unknown(state: State, taken: int, progress: Progress, subject: str | None, missing: int) -> Known:
+    """Notes what is known of a stream of which nothing was known behind some message.
 
     Args:
         state: what it has.
-        taken: the number of the last message that need not be delivered again.
+        taken: the number of that message; 0: of all.
         progress: where it is noted.
         subject: of which messages are delivered; None: all.
+        missing: how many are missing behind it, up to the last one that the stream has, at most.
     """
     told = max(taken, state.first - 1)
-    # Of a subject, what is missing between its messages is others', too, and not counted.
-    progress.miss(state.created, state.removed if subject is None else 0, state.last)
     progress.look(state.created, told)
-    return Known(taken, told)
+    # Of a subject, what is missing between its messages is others', too, and not counted.
+    progress.note(missing=missing if subject is None else 0, missing_to=state.last)
+    return Known(taken, told, is_new=True)

@@ -109,8 +109,8 @@ class Delivery:
         """The number of the last message that has been taken from the stream, and up to which it is told what was removed."""
         self._created = ""
         """When the stream was made that they are of."""
-        self._removed = 0
-        """How many messages of a subject may have been removed before they came, which is to be said."""
+        self._is_new = False
+        """Whether that stream had not been seen before."""
         self._settled_to = 0
         """Up to which number nothing is to come or to be said any more, and that is not noted yet."""
         self._telling: asyncio.TimerHandle | None = None
@@ -156,8 +156,7 @@ class Delivery:
         """Lets no further write begin, and waits for one that has. Of a delivery that could not begin, nothing is kept."""
         if not self._has_stopped:
             self._writing.acquire(timeout=END_SECONDS)
-        if self._removed:
-            self._voice.warn(self._removed_words(self._removed))
+        self._say_removed()
         self._sparing.tell(is_over=True)
         if not self._has_begun:
             self._progress.discard()
@@ -190,6 +189,7 @@ class Delivery:
                 elif not is_well:
                     self._voice.say(f"{self._address.shown} is there again")
                 is_first, is_well, said, begun = False, True, "", time.monotonic()
+                self._tell_soon()
                 first = self._taken + 1
                 await self._take_all(stream, state, consumer)
             except NatsError as error:
@@ -234,10 +234,22 @@ class Delivery:
                 self._takes_over = False
                 now = await stream.state()
                 if now.created == state.created:
-                    if self._progress.reached.created != now.created:  # nothing of it has been written
-                        self._told = unknown(now, self._taken, self._progress, self._address.subject).told
+                    if self._is_new:
+                        self._begin_anew(now, consumer)
                     return stream, state, consumer
                 # It was made anew meanwhile. Later that would be seen: a consumer goes with its stream.
+
+    def _begin_anew(self, state: State, consumer: Consumer) -> None:
+        """Notes what is known of a stream that has not been seen before, when its first message is about to come.
+
+        Args:
+            state: what it has.
+            consumer: of it.
+        """
+        missing = state.removed
+        if self._taken:  # what is missing before it is in that number, too
+            missing = min(missing, max(state.last - max(self._taken, state.first - 1) - consumer.found, 0))
+        self._told = unknown(state, self._taken, self._progress, self._address.subject, missing).told
 
     async def _settle(self, connection: Connection, consumer: Consumer) -> None:
         """Waits for what is being written, so that it is known what that is. Who does not take it would not take more either.
@@ -281,7 +293,8 @@ class Delivery:
             await self._go_on(stream, state, consumer)  # and what was written meanwhile
             self._progress.flush()
             state = await self._wanted.have(stream)
-        self._taken, self._told = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
+        found = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
+        self._taken, self._told, self._is_new = found
         self._created, self._settled_to = state.created, 0
         return self._taken + 1, state
 
@@ -308,9 +321,9 @@ class Delivery:
                 if connection.is_closed.is_set():
                     continue  # it comes again
                 # With a subject, others' messages are missing, too; see `_gone`.
-                missing = 0 if self._address.subject else self._missing_up_to(message.sequence - 1)
+                missing = 0 if self._address.subject else message.sequence - 1 - self._known_to
                 self._taken = message.sequence
-                self._put(lines_of(state.created, message, handed)._replace(removed=missing))
+                self._put(lines_of(state.created, message, handed)._replace(removed=max(missing, 0)))
         except asyncio.CancelledError:
             confirming.cancel()  # the end confirms, too
             await self._stop(stream, consumer)
@@ -318,23 +331,20 @@ class Delivery:
         finally:
             confirming.cancel()
 
-    def _missing_up_to(self, number: int) -> int:
-        """How many messages up to a number have not come, and were not said to be removed."""
-        return max(number - max(self._taken, self._told, self._progress.looked), 0)
-
-    def _removed_words(self, count: int) -> str:
-        return removed(self._address.shown, count, self._address.subject)
+    @property
+    def _known_to(self) -> int:
+        """Up to which number all has come, or is noted to be removed, or was for others."""
+        return max(self._taken, self._told, self._progress.looked(self._created))
 
     def _gone(self, number: int) -> None:
         """Notes that the stream has nothing any more, up to that number, that has not come.
 
         It is said soon, and once: later nobody may know it.
         """
-        if count := self._missing_up_to(number):
+        if number > self._known_to:
+            self._progress.note(gone=range(self._known_to + 1, number + 1))
             self._settled(number)
-            self._removed += count
-            if self._telling is None:
-                self._tell_removed()
+            self._tell_soon()
 
     def _settled(self, number: int) -> None:
         """Notes that nothing is to come any more up to that number, nor to be said of it."""
@@ -349,12 +359,22 @@ class Delivery:
             self._progress.look(self._created, self._settled_to)
             self._settled_to = 0
 
+    def _tell_soon(self) -> None:
+        """Has said what was removed: at once, or not long after it was said before."""
+        if self._telling is None:
+            self._tell_removed()
+
     def _tell_removed(self) -> None:
         self._telling = None
-        if self._removed:
-            self._voice.warn(self._removed_words(self._removed))
-            self._removed = 0
+        if self._say_removed():
             self._telling = asyncio.get_running_loop().call_later(SECONDS, self._tell_removed)
+
+    def _say_removed(self) -> int:
+        """Says how many messages were removed, if that was not said. Returns how many."""
+        if count := self._progress.reached.unsaid:
+            self._voice.warn(removed(self._address.shown, count, self._address.subject))
+            self._progress.note(said=count)
+        return count
 
     async def _stop(self, stream: Stream, consumer: Consumer) -> None:
         """Lets no further write begin, and confirms what has been written: who goes on elsewhere need not write it again."""
@@ -434,8 +454,6 @@ class Delivery:
         self._counted = 0, 0
         is_same = reached.current == found.sequence and reached.created == found.created
         is_same = is_same and reached.moment in (0, found.handed.time)
-        if found.removed and not is_same and (lost := self._progress.lost(found.sequence - found.removed, found.sequence)):
-            self._sparing.warn(found.subject, self._removed_words(lost))
         if where is None:
             start = reached.position if is_same else 0
         elif (following := self._progress.lines.get(found.source)) is not None:
@@ -453,10 +471,14 @@ class Delivery:
                 f"the delivery was killed while it wrote to {self._path}:"
                 f" {counted(count, 'line')} {are(count)} sent again, and some or all of them may arrive twice"
             )
-        self._note(found, start, 0)
+        if found.removed and not is_same:
+            self._note(found, start, 0, range(found.sequence - found.removed, found.sequence))
+            self._soon(self._tell_soon)
+        else:
+            self._note(found, start, 0)
         return start
 
-    def _note(self, found: Lines, position: int, intent: int) -> None:
+    def _note(self, found: Lines, position: int, intent: int, gone: range | None = None) -> None:
         spool, line = "", 0
         if found.where:
             place, count = self._counted if position >= self._counted[0] else (0, 0)
@@ -464,6 +486,7 @@ class Delivery:
             self._counted = position, count
             spool, line = found.source, found.where.line + count
         self._progress.note(
+            gone=gone,
             created=found.created,
             current=found.sequence,
             position=position,
@@ -493,9 +516,13 @@ class Delivery:
         self._done.append(found.handed)
         self._is_busy = False
         self._long.end()
+        self._soon(self._is_done.set)
+
+    def _soon(self, work: Callable[[], object]) -> None:
+        """Has something called in the loop."""
         if self._loop:
             with contextlib.suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(self._is_done.set)
+                self._loop.call_soon_threadsafe(work)
 
     def _write(self, found: Lines, start: int) -> int:
         """Writes lines from one on. Returns up to where they were accepted: all, or what was when the channel had gone."""

@@ -69,6 +69,12 @@ class Reached(NamedTuple):
     """When it got the one that is being written."""
     subjects: str = ""
     """Of which subjects messages are written, perhaps with wildcards; "" if a version has begun it that did not note that."""
+    missing: int = 0
+    """How many messages were missing before anybody wanted them, and have not been passed."""
+    missing_to: int = 0
+    """Up to which number these are. Which they are nobody knows."""
+    unsaid: int = 0
+    """How many were removed before they could be delivered, and are not said to be."""
 
 
 class Progress:
@@ -128,12 +134,11 @@ class Progress:
             self.lines[source] = max(self.reached.line, self.lines.get(source, 0))
             self._shares.setdefault(source, source)
         known = json.loads(self._known_slots.content or b'["", 0, []]')
-        known += [[], {}, 0, 0][len(known) - 3 :]  # versions before this one remembered less
-        self._created, self._looked, marks, self.consumers, self.handed, *missing = known
+        known += [[], {}][len(known) - 3 :]  # versions before this one remembered no consumers
+        self._created, self._looked, marks, self.consumers, self.handed = known
         """`consumers` and `handed`: what is remembered of consumers, see `Owner`. `keep_known` keeps it."""
-        self._missing, self._missing_to = map(int, missing)
         self._marks = [Mark(*mark) for mark in marks]
-        self._keeping = threading.Lock()
+        self._noting, self._keeping = threading.Lock(), threading.Lock()
         self.is_new = is_new = not self._slots.content
         """Whether nobody has used the directory before."""
         if self._lines_slots.content is None:
@@ -162,10 +167,23 @@ class Progress:
         owner, *fields = json.loads(self._slots.content)
         return owner, Reached(*fields)
 
-    def note(self, **changes: str | int) -> None:
-        """Notes how far it has come. It survives the death of this process."""
-        self.reached = self.reached._replace(**changes)  # type: ignore[arg-type]
-        self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
+    def note(self, *, gone: range | None = None, said: int = 0, **changes: str | int) -> None:
+        """Notes how far it has come. It survives the death of this process. Any thread may do that.
+
+        Args:
+            gone: the numbers of messages that are not there any more, and are to be said to be removed, but for those that were
+                missing before anybody wanted them. Each is to be noted once.
+            said: of how many it has been said.
+            changes: of what is reached.
+        """
+        with self._noting:
+            reached = self.reached._replace(**changes)  # type: ignore[arg-type]
+            if gone:
+                before = min(len(range(gone.start, min(gone.stop, reached.missing_to + 1))), reached.missing)
+                unsaid = reached.unsaid + len(gone) - before
+                reached = reached._replace(missing=reached.missing - before, unsaid=unsaid)
+            self.reached = reached._replace(unsaid=reached.unsaid - said)
+            self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
 
     def rename(self) -> str:
         """Becomes another than who has a copy of this. Returns the new name."""
@@ -185,7 +203,8 @@ class Progress:
         self.lines.clear()
         self._shares.clear()
         self._lines_slots.keep(b"{}")
-        self.note(**Reached(created, sequence, time=time, subjects=self.reached.subjects)._asdict())
+        subjects, unsaid = self.reached.subjects, self.reached.unsaid
+        self.note(**Reached(created, sequence, time=time, subjects=subjects, unsaid=unsaid)._asdict())
 
     def note_lines(self, spool: str, following: int, share: str) -> None:
         """Notes how far the lines of a spool have come.
@@ -233,37 +252,30 @@ class Progress:
         self._remember(created)
         self._looked = sequence
 
-    @property
-    def looked(self) -> int:
-        """Up to which message that is known, if nothing else is."""
-        return self._looked if self._created == self.reached.created else 0
-
-    def miss(self, created: str, count: int, last: int) -> None:
-        """Remembers that some messages of a stream were missing before anybody wanted them. It is kept at the next `flush`.
+    def looked(self, created: str) -> int:
+        """Up to which message of a stream that is known, if nothing else is.
 
         Args:
             created: when the stream was made.
-            count: how many.
-            last: up to which number they are. Which they are nobody knows.
         """
-        self._remember(created)
-        self._missing, self._missing_to = count, last
+        return self._looked if self._created == created else 0
 
-    def lost(self, begin: int, end: int) -> int:
-        """How many messages were lost of some that are not there. To be asked once of each, in their order.
+    def knows(self, created: str) -> bool:
+        """Whether a stream has been seen before.
 
         Args:
-            begin: the number of the first of them.
-            end: the number behind the last.
+            created: when it was made.
         """
-        before = min(max(min(end - 1, self._missing_to) - begin + 1, 0), self._missing)
-        self._missing -= before
-        return end - begin - before
+        return created in (self._created, self.reached.created)
+
+    @property
+    def has_known(self) -> bool:
+        """Whether any stream has."""
+        return bool(self._created or self.reached.created)
 
     def _remember(self, created: str) -> None:
         if created != self._created:
             self._created, self._looked, self._marks = created, 0, []
-            self._missing = self._missing_to = 0
 
     def close(self) -> None:
         """Lets go of the directory."""
@@ -281,17 +293,7 @@ class Progress:
     def keep_known(self) -> None:
         """Keeps what is known of the stream, and of consumers. It survives the death of this process."""
         with self._keeping:  # two threads do
-            known = json.dumps(
-                [
-                    self._created,
-                    self._looked,
-                    self._marks,
-                    self.consumers,
-                    self.handed,
-                    self._missing,
-                    self._missing_to,
-                ]
-            ).encode()
+            known = json.dumps([self._created, self._looked, self._marks, self.consumers, self.handed]).encode()
             if known != self._known_slots.content:
                 self._known_slots.keep(known)
 

@@ -86,9 +86,10 @@ class Consumer:
         owner: who reads it: nobody else's is touched.
         subject: of which messages, perhaps with wildcards; None: all.
         pace: what is known of the line.
-        gone: is told, of a consumer of a subject, up to which number the stream has nothing any more, if messages that have not
-            come may have waited before that. Whether any did, nobody knows then.
-        settled: is told, of such a one, now and then, up to which number all has come that was for it, or `gone` was told of it.
+        gone: is told up to which number the stream has nothing any more, if messages that have not come may have waited before
+            that. Whether any of a subject did, nobody knows then.
+        settled: is told, of a consumer of a subject, now and then, up to which number all has come that was for it, or `gone` was
+            told of it.
     """
 
     def __init__(
@@ -103,6 +104,9 @@ class Consumer:
     ) -> None:
         self._stream, self._name, self._owner, self._subject = stream, name, owner, subject
         self._gone, self._settled = gone, settled
+        self.found = 0
+        """How many messages the stream had for it when it was made, as the server says it. Some count what is not there any more
+        (2.9.10)."""
         self._last = 0
         """The number of the last message that the stream had a while ago: the server that has the consumer may be a little behind
         the others."""
@@ -287,7 +291,7 @@ class Consumer:
             self._check_own(there)
             self._has_gone()
             raise self._stream.connection.lost() from None
-        self._most_unconfirmed = made.config.max_ack_pending or 0
+        self._most_unconfirmed, self.found = made.config.max_ack_pending or 0, made.num_pending or 0
         if made.delivered and made.delivered.consumer_seq:
             self._owner.forget(self._description)  # it is another's, with our description
             self._has_been_shared()
@@ -376,15 +380,14 @@ class Consumer:
                     continue
                 if not self._is_asked:
                     is_late = not self._pending and (self._is_late or loop.time() - self._ended_at > LATE_SECONDS)
-                    is_late &= self._subject is not None
                     if self._is_idle or self._is_unheard or is_late:
                         await self.check(is_settled=not self._is_unheard)
-                    if self._subject is not None and (is_late or self._is_idle):
+                    if is_late or (self._is_idle and self._subject is not None):
                         await self._look_around(is_late=is_late)
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
-                elif self._is_late and self._subject is not None and not self._pending and not self._is_full:
+                elif self._is_late and not self._pending and not self._is_full:
                     # The server has handed out what was held back, as far as that was still there.
                     await self._look_around(is_late=True)
                     continue
@@ -413,7 +416,8 @@ class Consumer:
         self._ended_at, self._is_late = asyncio.get_running_loop().time(), self._is_full
         if is_late and state.first > self._through + 1 and not self._waiting:
             self._gone(state.first - 1)
-        if not (self._is_asked or self._pending or self._waiting or self._is_full):
+        # If all are for us, numbers tell what is missing between them.
+        if self._subject is not None and not (self._is_asked or self._pending or self._waiting or self._is_full):
             self._settled(self._last)
         self._last = state.last
 

@@ -58,7 +58,7 @@ def test_what_versions_before_have_kept_is_read(place: Path) -> None:
         slots.close()
     (place / "state" / "known").unlink()
     progress = Progress(place / "state")
-    assert (progress.lines, progress.marks, progress.looked, progress.reached.time) == (old, (), 0, 77)
+    assert (progress.lines, progress.marks, progress.looked("then"), progress.reached.time) == (old, (), 0, 77)
     for number in range(50):
         progress.note_lines(source_of("lines.mine", f"invented{number}"), 1, share_of("lines.mine"))
     assert sum(progress.lines.get(source) == number for source, number in old.items()) == SPOOLS - 1
@@ -79,13 +79,13 @@ def test_messages_are_remembered_and_the_older_the_fewer(place: Path) -> None:
     assert all(10_000 - one <= 2 * (10_000 - other) + 2 * MARKS for one, other in itertools.pairwise(numbers[1:]))
     progress.close()
     progress = Progress(place / "state")
-    assert (progress.marks, progress.looked) == (marks, 12_000)
+    assert (progress.marks, progress.looked(progress.reached.created)) == (marks, 12_000)
     for sequence in (9_000, 9_001):  # the stream had lost the others
         progress.mark("then", sequence, 1)
         progress.note(sequence=sequence, time=1)
     assert progress.marks == (*(mark for mark in marks if mark.sequence < 9_000), Mark(9_000, 1))
     progress.note(created="now", current=1)
-    assert (progress.marks, progress.looked) == ((), 0)
+    assert (progress.marks, progress.looked(progress.reached.created)) == ((), 0)
     progress.mark("now", 1, 1)
     progress.note(created="now", sequence=1, time=1)
     progress.mark("now", 2, 2)
@@ -98,17 +98,20 @@ def test_messages_are_remembered_and_the_older_the_fewer(place: Path) -> None:
 def test_what_was_missing_before_is_no_loss(place: Path) -> None:
     """Nobody knows which of them that is: in the end the count is right."""
     progress = Progress(place / "state")
-    progress.miss("then", 3, 100)
-    assert (progress.lost(5, 7), progress.lost(10, 20)) == (0, 9)
-    progress.miss("then", 3, 100)
-    assert progress.lost(100, 103) == 2  # what came later was not missing then
-    progress.flush()
+    progress.note(missing=3, missing_to=100)
+    progress.note(gone=range(5, 7))
+    assert progress.reached.unsaid == 0
+    progress.note(gone=range(10, 20))
+    assert progress.reached.unsaid == 9
+    progress.note(said=9, missing=3)
+    progress.note(gone=range(100, 103))  # what came later was not missing then
+    assert (progress.reached.unsaid, progress.reached.missing) == (2, 2)
     progress.close()
     progress = Progress(place / "state")
-    assert (progress.lost(50, 53), progress.lost(60, 61)) == (1, 1)
-    progress.miss("then", 3, 100)
-    progress.look("later", 0)
-    assert progress.lost(1, 2) == 1  # of another stream
+    progress.note(gone=range(50, 53))
+    assert (progress.reached.unsaid, progress.reached.missing) == (3, 0)
+    progress.go_on("then", 200, 0)
+    assert progress.reached.unsaid == 3
     progress.close()
 
 
