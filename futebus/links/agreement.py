@@ -73,7 +73,7 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
     if not progress.knows(state.created):
         if progress.has_known:
             warn(f"{stream.shown} is another stream than before: it is delivered from its beginning")
-        return unknown(state, taken, progress, subject, state.removed)
+        return Known(taken, max(taken, state.first - 1), is_new=True)
     same = await agreed(stream, state, reached, progress.marks)
     if taken > state.last:
         warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
@@ -81,17 +81,16 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
         warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
     progress.look(state.created, min(progress.looked(state.created), state.last if same == taken else same))
     if same < taken:
-        return unknown(state, same, progress, subject, state.removed)
-    # What is missing before a message that was begun was noted with it.
-    seen = max(taken, progress.looked(state.created), reached.current - 1)
+        return Known(same, max(same, state.first - 1), is_new=True)
+    seen = max(taken, progress.looked(state.created))
     progress.note(gone=range(seen + 1, state.first))
     told = max(seen, state.first - 1)
     progress.look(state.created, max(progress.looked(state.created), state.first - 1))  # which is noted once
     return Known(taken, told)
 
 
-def unknown(state: State, taken: int, progress: Progress, subject: str | None, missing: int) -> Known:
-    """Notes what is known of a stream of which nothing was known behind some message.
+def begin_anew(state: State, taken: int, progress: Progress, subject: str | None, missing: int) -> Known:
+    """Notes what is known of a stream of which nothing was known behind some message; not before something may come from it.
 
     Args:
         state: what it has.
@@ -100,8 +99,11 @@ def unknown(state: State, taken: int, progress: Progress, subject: str | None, m
         subject: of which messages are delivered; None: all.
         missing: how many are missing behind it, up to the last one that the stream has, at most.
     """
-    told = max(taken, state.first - 1)
+    told, reached = max(taken, state.first - 1), progress.reached
+    if reached.created == state.created and taken < reached.sequence:  # what was written behind it is not there any more
+        time = next((mark.time for mark in progress.marks if mark.sequence == taken), 0)
+        progress.note(sequence=taken, time=time)
     progress.look(state.created, told)
     # Of a subject, what is missing between its messages is others', too, and not counted.
-    progress.note(missing=missing if subject is None else 0, missing_to=state.last)
+    progress.note(missing=missing if subject is None else 0, missing_to=state.last, gone_from=0, gone_to=0)
     return Known(taken, told, is_new=True)

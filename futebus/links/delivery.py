@@ -32,7 +32,7 @@ from ..nats.pace import Pace
 from ..nats.state import State
 from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
-from .agreement import known, removed, unknown
+from .agreement import begin_anew, known, removed
 from .progress import Progress
 from .sparing import SECONDS, Sparing
 from .taken import Lines, lines_of, offset
@@ -224,9 +224,10 @@ class Delivery:
             has_begun, self._has_begun = self._has_begun, True
             try:
                 await consumer.begin(first, self._reply, last=state.last, takes_over=self._takes_over)
-            except Taken:
-                self._has_begun = has_begun
-                if not self._takes_over:
+            except BaseException as error:  # it is cancelled, too, when the server does not let us
+                if isinstance(error, Taken) or not consumer.is_made:
+                    self._has_begun = has_begun
+                if not isinstance(error, Taken) or not self._takes_over:
                     raise
                 # Another has made one meanwhile, and may have come further. If it takes over too, one of the two must come first.
                 await asyncio.sleep(random.uniform(0, RETRY_SECONDS[0]))
@@ -249,7 +250,7 @@ class Delivery:
         missing = state.removed
         if self._taken:  # what is missing before it is in that number, too
             missing = min(missing, max(state.last - max(self._taken, state.first - 1) - consumer.found, 0))
-        self._told = unknown(state, self._taken, self._progress, self._address.subject, missing).told
+        self._told = begin_anew(state, self._taken, self._progress, self._address.subject, missing).told
 
     async def _settle(self, connection: Connection, consumer: Consumer) -> None:
         """Waits for what is being written, so that it is known what that is. Who does not take it would not take more either.

@@ -75,6 +75,24 @@ class Reached(NamedTuple):
     """Up to which number these are. Which they are nobody knows."""
     unsaid: int = 0
     """How many were removed before they could be delivered, and are not said to be."""
+    gone_from: int = 0
+    """The first of those that were noted to be removed last."""
+    gone_to: int = 0
+    """The number behind them."""
+
+
+def _with_gone(reached: Reached, gone: range) -> Reached:
+    """Adds messages that are not there any more; see `Progress.note`."""
+    last = range(max(gone.start, reached.gone_from), min(gone.stop, reached.gone_to))
+    end = reached.missing_to + 1
+    before = len(range(gone.start, min(gone.stop, end))) - len(range(last.start, min(last.stop, end)))
+    before = min(before, reached.missing)
+    return reached._replace(
+        missing=reached.missing - before,
+        unsaid=reached.unsaid + len(gone) - len(last) - before,
+        gone_from=min(gone.start, reached.gone_from) if last else gone.start,
+        gone_to=max(gone.stop, reached.gone_to) if last else gone.stop,
+    )
 
 
 class Progress:
@@ -135,7 +153,7 @@ class Progress:
             self._shares.setdefault(source, source)
         known = json.loads(self._known_slots.content or b'["", 0, []]')
         known += [[], {}][len(known) - 3 :]  # versions before this one remembered no consumers
-        self._created, self._looked, marks, self.consumers, self.handed = known
+        self._created, self._looked, marks, self.consumers, self.handed, *_ = known  # and one of them two numbers more
         """`consumers` and `handed`: what is remembered of consumers, see `Owner`. `keep_known` keeps it."""
         self._marks = [Mark(*mark) for mark in marks]
         self._noting, self._keeping = threading.Lock(), threading.Lock()
@@ -172,16 +190,17 @@ class Progress:
 
         Args:
             gone: the numbers of messages that are not there any more, and are to be said to be removed, but for those that were
-                missing before anybody wanted them. Each is to be noted once.
+                missing before anybody wanted them, or were noted last.
             said: of how many it has been said.
             changes: of what is reached.
         """
         with self._noting:
-            reached = self.reached._replace(**changes)  # type: ignore[arg-type]
+            reached = self.reached
+            if changes.get("created", reached.created) != reached.created:
+                reached = reached._replace(sequence=0, time=0)  # of another stream nothing has been written
+            reached = reached._replace(**changes)  # type: ignore[arg-type]
             if gone:
-                before = min(len(range(gone.start, min(gone.stop, reached.missing_to + 1))), reached.missing)
-                unsaid = reached.unsaid + len(gone) - before
-                reached = reached._replace(missing=reached.missing - before, unsaid=unsaid)
+                reached = _with_gone(reached, gone)
             self.reached = reached._replace(unsaid=reached.unsaid - said)
             self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
 

@@ -104,6 +104,8 @@ class Consumer:
     ) -> None:
         self._stream, self._name, self._owner, self._subject = stream, name, owner, subject
         self._gone, self._settled = gone, settled
+        self.is_made = False
+        """Whether it has been tried to make it: then it may be there."""
         self.found = 0
         """How many messages the stream had for it when it was made, as the server says it. Some count what is not there any more
         (2.9.10)."""
@@ -246,7 +248,7 @@ class Consumer:
             ack_wait=ACK_SECONDS,
             filter_subject=self._subject,
         )
-        self._through, self._last = first - 1, last
+        self._through, self._last, self.is_made = first - 1, last, True
         making = asyncio.ensure_future(self._make(config, info))
         try:
             await asyncio.shield(making)

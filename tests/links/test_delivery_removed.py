@@ -13,7 +13,7 @@ from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect, Collector
 from ..helpers.mounts import Mount, Mounting
-from ..helpers.nats import Server
+from ..helpers.nats import Server, Serving
 from ..helpers.published import ask
 from ..helpers.waiting import until
 from .links import Link, Linking
@@ -190,14 +190,13 @@ def test_what_has_come_and_is_gone_before_it_is_written_is_said(
 
     until(has_said, "it says what is gone")
     link.end()
-    link = deliver(linking, bus / "U_x", url, place)
+    again = deliver(linking, bus / "U_x", url, place)
     say(keeping.url, "lines.a", b"next")
     master.start()
     until(lambda: master.data.endswith(b"next\n"), "the next one comes")
-    link.end()
-    said = re.search(r"(\d+) messages of \S+ had been removed", link.words)
-    assert said, "of what was not written"
-    assert int(said[1]) + len((begin + master.data).split()) == 1401
+    again.end()
+    assert said(again) > 0
+    assert said(link) + said(again) + len((begin + master.data).split()) == 1401
 
 
 @pytest.mark.parametrize("script", [BRIEF, BRIEF + SLEEPING], ids=["stopped", "asleep"])
@@ -336,7 +335,7 @@ def test_what_goes_before_the_first_message_is_written_is_said(
 def test_what_was_missing_before_is_known_after_a_kill(
     mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
 ) -> None:
-    """Exactly: not twice, and nothing else is taken for it."""
+    """Exactly: not twice, and nothing else is taken for it. But for the line that it is killed over: it may have come or not."""
     bus = mounting("max_queue=100")
     master = collect(bus / ".U_x", at_once=False)
     url = f"{keeping.url}/LINES"
@@ -366,7 +365,7 @@ def test_what_was_missing_before_is_known_after_a_kill(
     again.end()
     found = {int(line.split()[0]) for line in (begin + master.data).splitlines()}
     assert said(link) == 0
-    assert len(found) + said(again) == 1000 - 50
+    assert len(found) + said(again) - (1000 - 50) in (0, 1)
 
 
 def test_what_is_not_said_when_a_delivery_is_killed_is_said_by_the_next(
@@ -421,9 +420,11 @@ def test_what_goes_is_said_of_a_whole_stream_too_though_nothing_comes_behind_it(
     assert said(link) == 300
 
 
+@pytest.mark.parametrize("begins_anew", [False, True])
 def test_what_was_missing_before_a_server_lost_messages_hides_no_loss(
-    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, *, begins_anew: bool
 ) -> None:
+    """Nor is anything left out if the delivery ends while it writes the first one of those that came then."""
     bus = mounting("max_queue=100")
     url = f"{keeping.url}/LINES"
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(600)))
@@ -443,14 +444,101 @@ def test_what_was_missing_before_a_server_lost_messages_hides_no_loss(
         master.lines(650)
         link.end()
         assert said(link) == 0
-    say(keeping.url, "lines.a", *(b"other%d" % number for number in range(1500)))
+    many = b"\n".join(b"other0" for _ in range(500))  # more than a channel takes that nobody reads
+    say(keeping.url, "lines.a", many, *(b"other%d" % number for number in range(1, 1500)))
     link = deliver(linking, bus / "U_y", url, place, "--consumer", "one")
     until(lambda: info_of(keeping.url).num_ack_pending == 1000, "no more is handed out")
+    if begins_anew:
+        link.end()
+        ask(keeping.url, lambda stream: stream.jetstream.delete_msg("LINES", 650))  # the last one that had been written
+        link = deliver(linking, bus / "U_y", url, place, "--consumer", "one")
+        until(lambda: info_of(keeping.url).num_ack_pending == 1000, "no more is handed out")
     purge(keeping.url, before=1901)
     other.start()
     until(lambda: other.data.endswith(b"other1499\n"), "the last one comes")
     link.end()
-    assert other.data.count(b"other") + said(link) == 1500
+    found = {*other.data.split()}
+    assert len(found) + said(link) == 1500
+
+
+def test_what_is_said_before_a_reconnection_is_not_said_again(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Though what had come and was not written has gone meanwhile, too."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    link = held_back(linking, bus / "U_x", keeping, place, f"{keeping.url}/LINES")
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1400)))
+    purge(keeping.url, before=1401)
+    begin = b""
+
+    def has_said() -> bool:
+        nonlocal begin
+        with contextlib.suppress(BlockingIOError):
+            begin += os.read(master.file, 100)
+        return "300 messages of" in link.words
+
+    until(has_said, "it says what is gone")
+    keeping.kill()
+    link.wait_for("; waiting")
+    keeping.begin()
+    say(keeping.url, "lines.a", b"next")
+    master.start()  # what is just being written is waited for
+    until(lambda: master.data.endswith(b"next\n"), "the next one comes")
+    link.end()
+    assert said(link) + len((begin + master.data).split()) == 1401
+
+
+def test_a_stream_that_is_made_anew_comes_whole_though_the_delivery_ends_while_it_writes_its_first_message(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """What is known of the one before says nothing of this one, also where messages of it are missing."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(30)))
+    link = deliver(linking, bus / "U_x", url, place)
+    until(lambda: (info := info_of(keeping.url)).ack_floor and info.ack_floor.stream_seq == 30, "all are written")
+    link.end()
+
+    async def again(stream: Stream) -> None:
+        await stream.jetstream.delete_stream("LINES")
+        await stream.make(["lines", "lines.>"], max_msgs_per_subject=1)
+        await stream.jetstream.publish("lines.a", b"\n".join(b"first" for _ in range(500)))
+        for number in range(2, 41):  # number 30 is gone when number 35 has come
+            await stream.jetstream.publish(f"lines.{30 if number == 35 else number}", b"second%d" % number)
+
+    ask(keeping.url, again)
+    link = deliver(linking, bus / "U_x", url, place)
+    until(lambda: info_of(keeping.url).num_ack_pending == 39, "they are taken")
+    link.end()
+    link = deliver(linking, bus / "U_x", url, place)
+    master.start()
+    until(lambda: master.data.endswith(b"second40\n"), "the last one comes")
+    link.end()
+    wanted = [b"%d" % number for number in range(30)] + [b"first"] * 500
+    assert master.data.split() == wanted + [b"second%d" % number for number in range(2, 41) if number != 30]
+    assert "removed" not in link.words
+    assert "has lost" not in link.words
+
+
+def test_a_first_start_that_fails_is_none(bus: Mount, linking: Linking, serving: Serving, collect: Collect, place: Path) -> None:
+    """What goes before the one that does not is nobody's loss."""
+    denied = 'permissions: { publish: { deny: "$JS.API.CONSUMER.>" } }'
+    users = f"authorization {{ users: [ {{user: a, password: b, {denied}}}, {{user: c, password: d}} ] }}"
+    server = serving(users, jetstream=True)
+    allowed = server.as_user("c:d")
+    say(allowed, "lines.a", *(b"%d" % number for number in range(100)))
+    words = "--state", place / "state", bus / "U_x"
+    link = linking("--deliver", server.as_user("a:b") + "/LINES", *words, is_ready=False)
+    assert "does not let us" in link.fails()
+    assert not [*(place / "state").iterdir()]
+    purge(allowed, before=91)
+    master = collect(bus / ".U_x")
+    link = linking("--deliver", allowed + "/LINES", *words)
+    assert master.lines(10) == [f"{number}" for number in range(90, 100)]
+    link.end()
+    assert "removed" not in link.words
 
 
 def test_what_goes_of_others_is_not_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:

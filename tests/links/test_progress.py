@@ -115,6 +115,42 @@ def test_what_was_missing_before_is_no_loss(place: Path) -> None:
     progress.close()
 
 
+def test_two_numbers_more_than_are_known_are_no_damage(place: Path) -> None:
+    progress = Progress(place / "state")
+    progress.note(created="then")
+    progress.close()
+    with (place / "state" / "known").open("r+b") as file:
+        slots = Slots(file.fileno())
+        slots.keep(json.dumps(["then", 7, [], [], {}, 3, 100]).encode())
+        slots.close()
+    progress = Progress(place / "state")
+    assert progress.looked("then") == 7
+    progress.close()
+
+
+def test_what_has_gone_is_counted_once(place: Path) -> None:
+    """Also when it is noted again with more before and behind it."""
+    progress = Progress(place / "state")
+    progress.note(missing=2, missing_to=12)
+    progress.note(gone=range(11, 21))
+    assert (progress.reached.unsaid, progress.reached.missing) == (8, 0)
+    progress.note(gone=range(5, 31), said=8)
+    assert progress.reached.unsaid == 16
+    progress.note(gone=range(5, 31), said=16)
+    assert progress.reached.unsaid == 0
+    progress.note(gone=range(40, 41))
+    assert progress.reached.unsaid == 1
+    progress.close()
+
+
+def test_of_another_stream_nothing_has_been_written(place: Path) -> None:
+    progress = Progress(place / "state")
+    progress.note(created="then", sequence=30, time=7)
+    progress.note(created="now", current=1)
+    assert (progress.reached.sequence, progress.reached.time, progress.reached.current) == (0, 0, 1)
+    progress.close()
+
+
 def test_of_which_subjects_it_is(place: Path) -> None:
     directory = place / "state"
     Progress(directory, "lines.a").close()
