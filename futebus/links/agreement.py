@@ -55,14 +55,13 @@ async def agreed(stream: Stream, state: State, reached: Reached, marks: tuple[Ma
     return await kept(stream, state, known_by, reached.sequence + 1) - 1
 
 
-async def known(stream: Stream, state: State, progress: Progress, subject: str | None, warn: Callable[[str], object]) -> Known:
+async def known(stream: Stream, state: State, progress: Progress, warn: Callable[[str], object]) -> Known:
     """What need not be delivered again. Says what is another, and notes what is not there any more.
 
     Args:
         stream: which.
         state: what it has.
         progress: how far it has come.
-        subject: of which messages; None: all.
         warn: says what goes wrong.
 
     Raises:
@@ -89,7 +88,7 @@ async def known(stream: Stream, state: State, progress: Progress, subject: str |
     return Known(taken, told)
 
 
-def begin_anew(state: State, taken: int, progress: Progress, subject: str | None, missing: int) -> Known:
+def begin_anew(state: State, taken: int, progress: Progress, subject: str | None, found: int) -> int:
     """Notes what is known of a stream of which nothing was known behind some message; not before something may come from it.
 
     Args:
@@ -97,13 +96,20 @@ def begin_anew(state: State, taken: int, progress: Progress, subject: str | None
         taken: the number of that message; 0: of all.
         progress: where it is noted.
         subject: of which messages are delivered; None: all.
-        missing: how many are missing behind it, up to the last one that the stream has, at most.
+        found: how many of these it has behind that message, as its server says.
+
+    Returns:
+        Up to which number nothing needs to be said of messages that were removed.
     """
     told, reached = max(taken, state.first - 1), progress.reached
     if reached.created == state.created and taken < reached.sequence:  # what was written behind it is not there any more
         time = next((mark.time for mark in progress.marks if mark.sequence == taken), 0)
         progress.note(sequence=taken, time=time)
     progress.look(state.created, told)
-    # Of a subject, what is missing between its messages is others', too, and not counted.
-    progress.note(missing=missing if subject is None else 0, missing_to=state.last, gone_from=0, gone_to=0)
-    return Known(taken, told, is_new=True)
+    missing = state.removed
+    if subject is not None:
+        missing = 0  # what is missing between its messages is others', too, and not counted
+    elif taken:  # what is missing before it is in that number, too
+        missing = min(missing, max(state.last - told - found, 0))
+    progress.note(missing=missing, missing_to=state.last, gone_from=0, gone_to=0)
+    return told

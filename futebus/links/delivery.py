@@ -34,6 +34,7 @@ from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
 from .agreement import begin_anew, known, removed
 from .progress import Progress
+from .running import soon
 from .sparing import SECONDS, Sparing
 from .taken import Lines, lines_of, offset
 from .target import Target
@@ -110,7 +111,7 @@ class Delivery:
         self._created = ""
         """When the stream was made that they are of."""
         self._is_new = False
-        """Whether that stream had not been seen before."""
+        """Whether nothing was known of that stream behind the message that was taken last."""
         self._settled_to = 0
         """Up to which number nothing is to come or to be said any more, and that is not noted yet."""
         self._telling: asyncio.TimerHandle | None = None
@@ -236,21 +237,9 @@ class Delivery:
                 now = await stream.state()
                 if now.created == state.created:
                     if self._is_new:
-                        self._begin_anew(now, consumer)
+                        self._told = begin_anew(now, self._taken, self._progress, self._address.subject, consumer.found)
                     return stream, state, consumer
                 # It was made anew meanwhile. Later that would be seen: a consumer goes with its stream.
-
-    def _begin_anew(self, state: State, consumer: Consumer) -> None:
-        """Notes what is known of a stream that has not been seen before, when its first message is about to come.
-
-        Args:
-            state: what it has.
-            consumer: of it.
-        """
-        missing = state.removed
-        if self._taken:  # what is missing before it is in that number, too
-            missing = min(missing, max(state.last - max(self._taken, state.first - 1) - consumer.found, 0))
-        self._told = begin_anew(state, self._taken, self._progress, self._address.subject, missing).told
 
     async def _settle(self, connection: Connection, consumer: Consumer) -> None:
         """Waits for what is being written, so that it is known what that is. Who does not take it would not take more either.
@@ -294,7 +283,7 @@ class Delivery:
             await self._go_on(stream, state, consumer)  # and what was written meanwhile
             self._progress.flush()
             state = await self._wanted.have(stream)
-        found = await known(stream, state, self._progress, self._address.subject, self._voice.warn)
+        found = await known(stream, state, self._progress, self._voice.warn)
         self._taken, self._told, self._is_new = found
         self._created, self._settled_to = state.created, 0
         return self._taken + 1, state
@@ -472,11 +461,10 @@ class Delivery:
                 f"the delivery was killed while it wrote to {self._path}:"
                 f" {counted(count, 'line')} {are(count)} sent again, and some or all of them may arrive twice"
             )
-        if found.removed and not is_same:
-            self._note(found, start, 0, range(found.sequence - found.removed, found.sequence))
-            self._soon(self._tell_soon)
-        else:
-            self._note(found, start, 0)
+        before = None if is_same else range(found.sequence - found.removed, found.sequence)
+        self._note(found, start, 0, before)
+        if before:
+            soon(self._loop, self._tell_soon)
         return start
 
     def _note(self, found: Lines, position: int, intent: int, gone: range | None = None) -> None:
@@ -517,13 +505,7 @@ class Delivery:
         self._done.append(found.handed)
         self._is_busy = False
         self._long.end()
-        self._soon(self._is_done.set)
-
-    def _soon(self, work: Callable[[], object]) -> None:
-        """Has something called in the loop."""
-        if self._loop:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(work)
+        soon(self._loop, self._is_done.set)
 
     def _write(self, found: Lines, start: int) -> int:
         """Writes lines from one on. Returns up to where they were accepted: all, or what was when the channel had gone."""

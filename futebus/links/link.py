@@ -23,6 +23,7 @@ from ..nats.runs import outside
 from . import origin
 from .channel import Channel
 from .outbox import Outbox
+from .running import soon
 from .subject import Subject
 
 TELL_SECONDS = (1.0, 10.0)
@@ -97,7 +98,7 @@ class Link:
 
     def _subject(self, servers: Servers, name: str, *, reads: bool, writes: bool) -> Subject:
         def wake() -> None:
-            self._soon(subject.wake)
+            soon(self._loop, subject.wake)
 
         def lost(count: int) -> None:
             with self._counting:
@@ -110,12 +111,6 @@ class Link:
     def _freed(self) -> None:
         with self._place:
             self._place.notify_all()
-
-    def _soon(self, work: Callable[[], object]) -> None:
-        """Has something called in the loop."""
-        if self._loop:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                self._loop.call_soon_threadsafe(work)
 
     @property
     def shown(self) -> str:

@@ -24,6 +24,13 @@ from ..nats.errors import NatsError
 OK, FAILED, COPIED = 0, 1, 3
 
 
+def soon(loop: asyncio.AbstractEventLoop | None, work: Callable[[], object]) -> None:
+    """Has something called in a loop, from any thread. If there is no loop, or none any more, nobody needs it."""
+    if loop:
+        with contextlib.suppress(RuntimeError):  # it has ended
+            loop.call_soon_threadsafe(work)
+
+
 class Living(Protocol):
     """What runs: a link, or a delivery."""
 

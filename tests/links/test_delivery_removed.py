@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,20 @@ delivery.known = purged
 def said(link: Link) -> int:
     """How many messages it has said to be removed."""
     return sum(int(count) for count in re.findall(r"(\d+) messages? of \S+ had been removed before", link.words))
+
+
+def read_until(master: Collector, is_over: Callable[[bytes], bool], what: str, size: int = 100) -> bytes:
+    """Reads a little at a time for a master that reads nothing yet, until something is so. Returns what has come."""
+    found = b""
+
+    def reads() -> bool:
+        nonlocal found
+        with contextlib.suppress(BlockingIOError):
+            found += os.read(master.file, size)
+        return is_over(found)
+
+    until(reads, what)
+    return found
 
 
 def missed(bus: Mount, linking: Linking, url: str, master: Collector, place: Path) -> None:
@@ -180,15 +195,7 @@ def test_what_has_come_and_is_gone_before_it_is_written_is_said(
     link = held_back(linking, bus / "U_x", keeping, place, url)
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1400)))
     purge(keeping.url, before=1401)
-    begin = b""
-
-    def has_said() -> bool:
-        nonlocal begin
-        with contextlib.suppress(BlockingIOError):
-            begin += os.read(master.file, 100)
-        return "300 messages of" in link.words
-
-    until(has_said, "it says what is gone")
+    begin = read_until(master, lambda _: "300 messages of" in link.words, "it says what is gone")
     link.end()
     again = deliver(linking, bus / "U_x", url, place)
     say(keeping.url, "lines.a", b"next")
@@ -347,15 +354,7 @@ def test_what_was_missing_before_is_known_after_a_kill(
 
     ask(keeping.url, cut)
     link = deliver(linking, bus / "U_x", url, place)
-    begin = b""
-
-    def has_passed() -> bool:
-        nonlocal begin
-        with contextlib.suppress(BlockingIOError):
-            begin += os.read(master.file, 1 << 20)
-        return b"\n70 " in begin
-
-    until(has_passed, "the master is behind what was missing")
+    begin = read_until(master, lambda found: b"\n70 " in found, "the master is behind what was missing", 1 << 20)
     link.process.kill()
     link.process.wait()
     purge(keeping.url, before=901)
@@ -378,15 +377,7 @@ def test_what_is_not_said_when_a_delivery_is_killed_is_said_by_the_next(
     link = held_back(linking, bus / "U_x", keeping, place, url)
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1200)))
     purge(keeping.url, before=1201)
-    begin = b""
-
-    def has_said() -> bool:
-        nonlocal begin
-        with contextlib.suppress(BlockingIOError):
-            begin += os.read(master.file, 100)
-        return said(link) > 0
-
-    until(has_said, "it says what is gone")
+    begin = read_until(master, lambda _: said(link) > 0, "it says what is gone")
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1200, 2300)))
     until(lambda: info_of(keeping.url).num_ack_pending == 1000, "no more is handed out again")
     purge(keeping.url, before=2301)
@@ -470,15 +461,7 @@ def test_what_is_said_before_a_reconnection_is_not_said_again(
     link = held_back(linking, bus / "U_x", keeping, place, f"{keeping.url}/LINES")
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100, 1400)))
     purge(keeping.url, before=1401)
-    begin = b""
-
-    def has_said() -> bool:
-        nonlocal begin
-        with contextlib.suppress(BlockingIOError):
-            begin += os.read(master.file, 100)
-        return "300 messages of" in link.words
-
-    until(has_said, "it says what is gone")
+    begin = read_until(master, lambda _: "300 messages of" in link.words, "it says what is gone")
     keeping.kill()
     link.wait_for("; waiting")
     keeping.begin()
