@@ -63,6 +63,13 @@ def lengthen(number: int, size: int, /) -> int:
         0, or an errno.
     """
 
+def outdate(number: int, /) -> int:
+    """Has the kernel show the answers to what it has asked so far of a node's attributes, and go on by those that it knew before.
+
+    Returns:
+        0, or an errno.
+    """
+
 def watch_memory(told: Callable[[bool], None], /) -> None:
     """Names who is told when memory gets short (True), and when it is so no more. While it is, writes get `EIO`."""
 

@@ -105,7 +105,7 @@ class Directory(pyfuse3.Operations):
         self._take_stat = take_stat
         self._clock = clock
         self._listings = Listings(bus)
-        self.nodes = Nodes(_hooks.prune, _hooks.lengthen)
+        self.nodes = Nodes(_hooks.prune, _hooks.lengthen, _hooks.outdate)
         self._insisted = Insisted()
 
     def described(self, call: str, arguments: Sequence[object]) -> str:
@@ -117,12 +117,18 @@ class Directory(pyfuse3.Operations):
     @answered
     async def getattr(self, inode: InodeT, ctx: RequestContext) -> EntryAttributes:
         # Not settled: the kernel asks on its way to a lock too, for the permission bits.
-        return self._attributes_of(inode)
-
-    def _attributes_of(self, inode: int) -> EntryAttributes:
         if inode == nodes.ROOT:
             return self._attributes.of_root()
-        return self._attributes.of(self.nodes[inode])
+        node = self.nodes[inode]
+        return self._shown(node, self._attributes.of(node))
+
+    def _shown(self, node: Node, attributes: EntryAttributes) -> EntryAttributes:
+        self.nodes.show(node, _permissions(attributes))
+        return attributes
+
+    def _found(self, node: Node) -> EntryAttributes:
+        """The answer to a look-up."""
+        return self._shown(node, self._attributes.of_entry(node))
 
     @answered
     async def setattr(
@@ -130,7 +136,8 @@ class Directory(pyfuse3.Operations):
     ) -> EntryAttributes:
         # The kernel checks whether the caller may do this (default_permissions). A size is not taken: `>` needs that it works.
         self.nodes.settle(ctx.pid)
-        file = self._root if inode == nodes.ROOT else self.nodes[inode].file
+        node = None if inode == nodes.ROOT else self.nodes[inode]
+        file = node.file if node else self._root
         if isinstance(file, StatFile):
             raise FUSEError(errno.EPERM)
         if isinstance(file, Channel):
@@ -153,7 +160,11 @@ class Directory(pyfuse3.Operations):
         if fields.update_mtime:
             file.mtime = attr.st_mtime_ns
         file.ctime = self._clock()
-        return self._attributes_of(inode)
+        if node is None:
+            return self._attributes.of_root()
+        attributes = self._attributes.of(node, is_shown=False)
+        self.nodes.change(node, _permissions(attributes))
+        return attributes
 
     @answered
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
@@ -174,13 +185,13 @@ class Directory(pyfuse3.Operations):
         if name in (b".", b".."):
             return self._attributes.of_root()
         if shown := nodes.STAT_FILES.get(name.removeprefix(b"+")):
-            return self._attributes.of_entry(self.nodes.offer(shown, bulk=False, thread=ctx.pid, user=ctx.uid))
+            return self._found(self.nodes.offer(shown, bulk=False, thread=ctx.pid, user=ctx.uid))
         try:
             channel, bulk = self._bus.look_up(name)
         except NoSuchName as error:  # by far the commonest refusal: not worth a log line
             raise FUSEError(error.errno) from None
         self._check_held(ctx.uid)
-        return self._attributes.of_entry(self.nodes.offer(channel, bulk, ctx.pid, ctx.uid))
+        return self._found(self.nodes.offer(channel, bulk, ctx.pid, ctx.uid))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         # Nobody waits for an answer, and of an error pyfuse3 would end.
@@ -214,7 +225,7 @@ class Directory(pyfuse3.Operations):
                 if file is None:
                     continue
                 node = self.nodes.offer(file, bulk=False, thread=None, user=self._listings.user(fh))
-                entry = self._attributes.of_entry(node)
+                entry = self._found(node)
             if not pyfuse3.readdir_reply(token, name, entry, index + 1):
                 if node is not None:
                     self.nodes.forget(node.number, 1)
@@ -293,7 +304,7 @@ class Directory(pyfuse3.Operations):
                 self.nodes.open(node, ctx.pid, access.writes)
                 try:
                     # The size that an open node has is in them.
-                    attributes = self._attributes.of_entry(node)
+                    attributes = self._found(node)
                     return _stream(self._calls.add(OpenChannel(client, node.number))), attributes
                 except BaseException:
                     self.nodes.close(node, access.writes)
@@ -386,6 +397,10 @@ class Directory(pyfuse3.Operations):
     def _refuse(self, call: str, name: bytes, ctx: RequestContext) -> Never:
         tell(log, logging.DEBUG, lambda: f"{self.described(call, (name, ctx))}: refused: a bus holds channels only")
         raise FUSEError(errno.EPERM)
+
+
+def _permissions(attributes: EntryAttributes) -> tuple[int, int, int]:
+    return attributes.st_mode, attributes.st_uid, attributes.st_gid
 
 
 def _check_memory() -> None:

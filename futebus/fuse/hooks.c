@@ -804,6 +804,23 @@ static PyObject *hooks_lengthen(PyObject *module, PyObject *args)
     return PyLong_FromLong(writev(fuse_session_fd(nonblocking_session), parts, 3) < 0 ? errno : 0);
 }
 
+/* Has answers that are under way, or are given soon, to what was asked of an inode change nothing of it: they are passed on to who
+ * has asked. The kernel takes them for older than what it knows. No lock is taken for this that somebody could hold who waits. */
+static PyObject *hooks_outdate(PyObject *module, PyObject *object)
+{
+    unsigned long long number = PyLong_AsUnsignedLongLong(object);
+    (void)module;
+    if (PyErr_Occurred())
+        return NULL;
+    if (!nonblocking_session)
+        return PyLong_FromLong(EAGAIN);
+    /* An offset below 0 leaves its pages alone. */
+    struct fuse_notify_inval_inode_out outdated = {.ino = number, .off = -1};
+    struct fuse_out_header header = {.len = (uint32_t)(sizeof header + sizeof outdated), .error = FUSE_NOTIFY_INVAL_INODE};
+    struct iovec parts[] = {{&header, sizeof header}, {&outdated, sizeof outdated}};
+    return PyLong_FromLong(writev(fuse_session_fd(nonblocking_session), parts, 2) < 0 ? errno : 0);
+}
+
 static PyObject *on_words; /* gets what libfuse has to say */
 
 static void note_words(enum fuse_log_level level, const char *format, va_list arguments)
@@ -852,6 +869,7 @@ static PyMethodDef hooks_methods[] = {
     {"install", (PyCFunction)(void (*)(void))hooks_install, METH_VARARGS | METH_KEYWORDS,
      "install(*, read, write, interrupt, inquire, shut): the callables that serve the next session."},
     {"lengthen", hooks_lengthen, METH_VARARGS, "lengthen(number, size): sets the size of an inode that nobody has open. An errno."},
+    {"outdate", hooks_outdate, METH_O, "Has answers to what was asked of an inode so far change nothing of it. An errno."},
     {"reached", hooks_reached, METH_NOARGS, "Whether the session made since install() goes through the hooks."},
     {"prune", hooks_prune, METH_O,
      "Asks the kernel to forget nodes, given as an array of 64-bit numbers. Returns 0 or an errno."},

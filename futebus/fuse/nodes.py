@@ -39,6 +39,9 @@ OPEN_SIZE = 1 << 20
 write(2) reaches the bus in pieces longer than this. Before the end it asks us when somebody wants pages of the file, sendfile(2)
 say, and learns that they cannot be had; behind the end it says that the file has ended."""
 
+_UNSURE = -1, -1, -1
+"""What nobody has for permissions."""
+
 _USELESS_MIN = 32
 """How many nodes of channels without a name are left to the kernel before it is asked to forget them."""
 
@@ -66,7 +69,7 @@ STAT_FILES = {name: StatFile(name, number) for number, name in enumerate(kinds.S
 class Node:
     """What the kernel knows by one node id: a channel or `_stat`, and how it will be read when it is opened."""
 
-    __slots__ = ("bulk", "file", "lookups", "number", "opens", "seekers", "user", "was_refused", "writers")
+    __slots__ = ("bulk", "file", "lookups", "number", "opens", "permissions", "seekers", "user", "was_refused", "writers")
 
     def __init__(self, number: int, file: Channel | StatFile, bulk: bool, user: int) -> None:
         self.number = number
@@ -80,6 +83,8 @@ class Node:
         """Open file descriptions."""
         self.writers = 0
         """Those among them that write: one, but for /dev/fd."""
+        self.permissions: tuple[int, int, int] | None = None
+        """Mode, owner and group that the kernel has for it, if that is certain: see `Nodes.show`."""
         self.was_refused = False
         """Whether a FOREIGN thread was told to look again: it comes again if it cannot."""
         self.seekers: set[int] = set()
@@ -92,9 +97,12 @@ class Nodes:
     Args:
         ask: asks the kernel to forget nodes, and returns an errno: see `_hooks.prune`.
         lengthen: sets a node's size in the kernel, and returns an errno: see `_hooks.lengthen`.
+        outdate: has the kernel not believe what it is told of a node next, and returns an errno: see `_hooks.outdate`.
     """
 
-    def __init__(self, ask: "Callable[[array[int]], int]", lengthen: Callable[[int, int], int]) -> None:
+    def __init__(
+        self, ask: "Callable[[array[int]], int]", lengthen: Callable[[int, int], int], outdate: Callable[[int], int]
+    ) -> None:
         self._nodes: dict[int, Node] = {}
         self._spare: dict[tuple[int, bool, int], Node] = {}
         self._numbers: Iterator[int] = itertools.count(_FIRST)
@@ -114,6 +122,7 @@ class Nodes:
         """How many of these each user has found."""
         self._ask = ask
         self._lengthen = lengthen
+        self._outdate = outdate
         self._can_prune = True
 
     def __len__(self) -> int:
@@ -190,6 +199,36 @@ class Nodes:
         if not node.opens and (error := self._lengthen(node.number, OPEN_SIZE)) and error != errno.ENOENT:
             log.debug("the kernel takes no size: %s", os.strerror(error))
         node.opens += 1
+
+    def show(self, node: Node, permissions: tuple[int, int, int]) -> None:
+        """Notes that the kernel is told now, in answer to a question, what a node is.
+
+        Who has it open for reading only is shown a size of 0: he reads until the end of file. Believed by the kernel, that
+        would be the end of file for sendfile(2) and io_submit(2), also if it was somebody else who had asked: one that has found
+        the node before it was opened. But permissions that are not those it has must be believed.
+
+        Args:
+            node: which.
+            permissions: its mode, owner and group.
+        """
+        if node.permissions is None:
+            node.permissions = permissions
+        elif node.permissions != permissions:
+            node.permissions = _UNSURE  # nobody knows which answer gets there last
+        elif node.opens and not node.writers and (error := self._outdate(node.number)):
+            log.debug("the kernel believes the size: %s", os.strerror(error))
+
+    def change(self, node: Node, permissions: tuple[int, int, int]) -> None:
+        """Notes that the kernel has had a channel's permissions changed by one of its nodes, where it knows them then.
+
+        Args:
+            node: which.
+            permissions: its mode, owner and group.
+        """
+        node.permissions = permissions
+        for sibling in self._of[node.file.number].values():
+            if sibling is not node:
+                self._unspare(sibling)
 
     def send_back(self, thread: int) -> bool:
         """Notes that a thread is to look again. Returns whether that is of use: not if it does so already, or is FOREIGN."""

@@ -15,7 +15,7 @@ ME, OTHER, THIRD = 101, 102, 103
 
 
 def nodes_of(ask: Callable[["array[int]"], int] = lambda numbers: 0) -> Nodes:
-    return Nodes(ask, lambda number, size: 0)
+    return Nodes(ask, lambda number, size: 0, lambda number: 0)
 
 
 @pytest.fixture
@@ -93,13 +93,51 @@ def test_an_open_node_is_long_for_the_kernel_before_anybody_writes(channel: Chan
         lengthened.append((number, size))
         return 0
 
-    nodes = Nodes(lambda numbers: 0, lengthen)
+    nodes = Nodes(lambda numbers: 0, lengthen, lambda number: 0)
     node = nodes.offer(channel, bulk=False, thread=ME, user=0)
     nodes.offer(channel, bulk=False, thread=OTHER, user=0)
     nodes.open(node, ME, writes=False)
     assert lengthened == [(node.number, OPEN_SIZE)]
     nodes.open(node, OTHER, writes=False)
     assert len(lengthened) == 1, "the kernel could wait for us"
+
+
+def test_what_readers_are_shown_is_not_believed_but_new_permissions_are(channel: Channel) -> None:
+    outdated: list[int] = []
+
+    def outdate(number: int) -> int:
+        outdated.append(number)
+        return 0
+
+    nodes = Nodes(lambda numbers: 0, lambda number, size: 0, outdate)
+    before, behind = (0o600, 0, 0), (0o644, 0, 0)
+    writers, readers, changed = (nodes.offer(channel, bulk=False, thread=None, user=user) for user in (1, 2, 3))
+    for node in (writers, readers, changed):
+        nodes.show(node, before)
+        nodes.show(node, before)
+    assert not outdated, "nobody has them open"
+    nodes.open(writers, ME, writes=True)
+    nodes.show(writers, before)
+    assert not outdated, "writers see the size that the kernel knows"
+    nodes.open(readers, OTHER, writes=False)
+    nodes.show(readers, before)
+    assert outdated == [readers.number]
+    nodes.change(changed, behind)
+    assert nodes.offer(channel, bulk=False, thread=None, user=3) is changed
+    nodes.open(changed, THIRD, writes=False)
+    nodes.show(changed, behind)
+    assert outdated == [readers.number, changed.number]
+    for _ in range(2):
+        nodes.show(readers, behind)
+    assert len(outdated) == 2, "the kernel does not know them by this node"
+
+
+def test_no_node_is_offered_again_that_the_kernel_knows_with_other_permissions(channel: Channel) -> None:
+    nodes = nodes_of()
+    nodes_of_users = [nodes.offer(channel, bulk=False, thread=None, user=user) for user in (1, 2)]
+    nodes.change(nodes_of_users[0], (0o600, 0, 0))
+    assert nodes.offer(channel, bulk=False, thread=None, user=1) is nodes_of_users[0]
+    assert nodes.offer(channel, bulk=False, thread=None, user=2) is not nodes_of_users[1]
 
 
 def test_the_second_slave_to_open_a_node_looks_again_and_gets_one_of_its_own(channel: Channel) -> None:

@@ -8,8 +8,10 @@ import errno
 import mmap
 import os
 import signal
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,17 +68,93 @@ def test_shared_maps_are_refused(bus: Mount) -> None:
     os.close(file)
 
 
-@pytest.mark.parametrize("has_written", [False, True])
-def test_sendfile_says_that_it_is_not_for_channels(bus: Mount, has_written: bool) -> None:
-    """It would find an end of file otherwise, or wait beyond the reach of signals. Programs then use read(2)."""
-    file = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
-    if has_written:
-        os.write(file, b"a line\n")
+NEW = os.O_RDWR | os.O_CREAT
+"""How a channel is opened that is not there yet."""
+
+
+def is_refused(file: int) -> bool:
+    """Whether sendfile(2) says that it is not for this. Otherwise it finds an end of file."""
     read, write = os.pipe()
-    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
-        os.sendfile(write, file, None, 100)
-    for each in (file, read, write):
+    try:
+        assert os.sendfile(write, file, None, 100) == 0
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return True
+    finally:
+        os.close(read)
+        os.close(write)
+    return False
+
+
+@pytest.mark.parametrize("flags", [NEW, os.O_RDONLY | os.O_CREAT, os.O_RDONLY])
+def test_sendfile_says_that_it_is_not_for_channels(bus: Mount, flags: int) -> None:
+    """It would find an end of file otherwise, or wait beyond the reach of signals. Programs then use read(2).
+
+    Whatever else is done with the channel.
+    """
+    if not flags & os.O_CREAT:
+        bus.touch("B_x")
+    file = os.open(bus / "B_x", flags)
+    size = 1 << 20 if flags == NEW else 0
+    assert is_refused(file)
+    for _ in range(2):
+        assert os.fstat(file).st_size == size
+        assert is_refused(file)
+    os.fchmod(file, 0o640)
+    os.utime(file)
+    assert is_refused(file)
+    assert stat.S_IMODE(os.fstat(file).st_mode) == 0o640
+    assert os.fstat(file).st_size == size
+    assert is_refused(file)
+    (bus / "B_x").write_text("a line\n")
+    assert os.read(file, 100) == b"a line\n"
+    assert is_refused(file)
+    os.close(file)
+
+
+def test_sendfile_says_so_of_stat_too(bus: Mount) -> None:
+    file = os.open(bus / "_stat", os.O_RDONLY)
+    for _ in range(2):
+        assert is_refused(file)
+        assert os.fstat(file).st_size == 0
+    os.close(file)
+
+
+def test_who_has_found_a_channel_before_it_was_opened_changes_nothing_for_its_reader(bus: Mount) -> None:
+    """As stat(2) and ls(1) do between their look-up and their question, if somebody is quick."""
+    bus.touch("B_x")
+    found = os.open(bus / "B_x", os.O_PATH)
+    file = os.open(bus / "B_x", os.O_RDONLY)
+    assert os.fstat(found).st_size == 0
+    assert is_refused(file)
+    for each in (found, file):
         os.close(each)
+
+
+def test_looks_at_a_channel_while_it_is_opened_change_nothing_for_its_readers(bus: Mount, start: Start) -> None:
+    bus.touch("B_x")
+    other = start(sys.executable, "-c", f"import os\nprint(flush=True)\nwhile True: os.stat({os.fspath(bus / 'B_x')!r})")
+    assert other.stdout is not None
+    other.stdout.readline()
+    for _ in range(5000):
+        file = os.open(bus / "B_x", os.O_RDONLY)
+        assert is_refused(file)
+        os.close(file)
+
+
+@pytest.mark.parametrize("what", ["B_x", "_stat"])
+def test_what_copies_files_reads_a_channel(bus: Mount, start: Start, tmp_path: Path, what: str) -> None:
+    """It asks for the size first, and then has the kernel copy, if it can."""
+    bus.touch("B_x")
+    copy = tmp_path / "copy"
+    start(sys.executable, "-c", "import shutil, sys\nshutil.copyfile(*sys.argv[1:])", bus / what, copy)
+    if what == "B_x":
+        bus.wait_for_readers(1, "B_x")
+        with (bus / "B_x").open("w") as writer:
+            for _ in range(10_000):
+                writer.write(f"{'a line':100}\n")
+    until(lambda: copy.exists() and copy.stat().st_size, "something is copied")
 
 
 @pytest.mark.parametrize("looks", [False, True])

@@ -60,6 +60,39 @@ def test_only_the_owner_and_root_remove_or_change_a_channel(mounting: Mounting) 
     (bus / "B_x").unlink()
 
 
+@pytest.mark.parametrize("by", ["path", "descriptor"])
+def test_who_reads_a_channel_cannot_open_it_anew_when_it_is_closed_to_him(mounting: Mounting, by: str) -> None:
+    """By its descriptor, that is, whatever he has asked of it before."""
+    bus = mounting("allow_other")
+    file = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
+    os.fchmod(file, 0o666)
+    program = """
+become(64001)
+file = os.open(sys.argv[1], os.O_RDONLY)
+for mode in "66":
+    assert oct(os.fstat(file).st_mode)[-1] == mode
+os.close(os.open(f"/proc/self/fd/{file}", os.O_WRONLY))
+print(flush=True)
+input()
+assert oct(os.stat(f"/proc/self/fd/{file}").st_mode)[-1] == "4"
+os.close(os.open(f"/proc/self/fd/{file}", os.O_RDONLY))
+try:
+    os.open(f"/proc/self/fd/{file}", os.O_WRONLY)
+except PermissionError:
+    print("refused")
+"""
+    words = sys.executable, "-c", BECOME + program, bus / "B_x"
+    reader = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "\n"
+    if by == "path":
+        (bus / "B_x").chmod(0o644)
+    else:
+        os.fchmod(file, 0o644)
+    assert reader.communicate("\n", DEADLINE)[0] == "refused\n"
+    os.close(file)
+
+
 @pytest.fixture
 def protected_regular() -> Iterator[None]:
     """The sysctl that many distributions set."""
