@@ -50,13 +50,15 @@ async def agreed(stream: Stream, state: State, reached: Reached, marks: tuple[Ma
     Raises:
         NatsError: as for `Stream`.
     """
-    # A version has noted it that did not know when the server had got it: then numbers alone tell.
-    known_by = (*marks, Mark(reached.sequence, reached.time)) if reached.time else ()
+    # Where it is not known when the server had got that one, those before it tell; and if there are none, numbers alone.
+    known_by = (*marks, Mark(reached.sequence, reached.time)) if reached.time else marks
     return await kept(stream, state, known_by, reached.sequence + 1) - 1
 
 
 async def known(stream: Stream, state: State, progress: Progress, warn: Callable[[str], object]) -> Known:
     """What need not be delivered again. Says what is another, and notes what is not there any more.
+
+    What has become new must be begun anew: see `begin_anew`.
 
     Args:
         stream: which.
@@ -78,38 +80,50 @@ async def known(stream: Stream, state: State, progress: Progress, warn: Callable
         warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
     if same < min(taken, state.last):
         warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
-    progress.look(state.created, min(progress.looked(state.created), state.last if same == taken else same))
+    progress.forget_behind(state.created, state.last if same == taken else same)
     if same < taken:
         return Known(same, max(same, state.first - 1), is_new=True)
-    seen = max(taken, progress.looked(state.created))
+    # What was removed before one that is being written was noted with it.
+    seen = max(taken, progress.looked(state.created), min(reached.current - 1, state.last))
     progress.note(gone=range(seen + 1, state.first))
     told = max(seen, state.first - 1)
     progress.look(state.created, max(progress.looked(state.created), state.first - 1))  # which is noted once
     return Known(taken, told)
 
 
-def begin_anew(state: State, taken: int, progress: Progress, subject: str | None, found: int) -> int:
-    """Notes what is known of a stream of which nothing was known behind some message; not before something may come from it.
+def begin_anew(state: State, taken: int, progress: Progress, subject: str | None) -> int:
+    """Notes what is known of a stream of which nothing was known behind some message.
+
+    Of a first delivery, that is not to be done before something may come from it: one that is refused is none.
 
     Args:
         state: what it has.
         taken: the number of that message; 0: of all.
         progress: where it is noted.
         subject: of which messages are delivered; None: all.
-        found: how many of these it has behind that message, as its server says.
 
     Returns:
         Up to which number nothing needs to be said of messages that were removed.
     """
     told, reached = max(taken, state.first - 1), progress.reached
-    if reached.created == state.created and taken < reached.sequence:  # what was written behind it is not there any more
-        time = next((mark.time for mark in progress.marks if mark.sequence == taken), 0)
-        progress.note(sequence=taken, time=time)
     progress.look(state.created, told)
-    missing = state.removed
-    if subject is not None:
-        missing = 0  # what is missing between its messages is others', too, and not counted
-    elif taken:  # what is missing before it is in that number, too
-        missing = min(missing, max(state.last - told - found, 0))
-    progress.note(missing=missing, missing_to=state.last, gone_from=0, gone_to=0)
+    progress.keep_known()
+    sequence, time = reached.sequence, reached.time
+    if reached.created == state.created and taken < sequence:  # what was written behind it is not there any more
+        sequence, time = taken, next((mark.time for mark in progress.marks if mark.sequence == taken), 0)
+    # What is missing between messages of a subject is others', too. Behind one that was taken, it is fewer: see `settle_missing`.
+    missing = state.removed if subject is None else 0
+    progress.note(sequence=sequence, time=time, missing=missing, missing_to=state.last, gone_from=0, gone_to=0)
     return told
+
+
+def settle_missing(state: State, told: int, progress: Progress, found: int) -> None:
+    """Notes that no more messages were missing before anybody wanted them than may be missing behind some number.
+
+    Args:
+        state: what the stream has.
+        told: that number.
+        progress: where it is noted.
+        found: how many messages it has behind it, as its server says.
+    """
+    progress.note(missing=min(progress.reached.missing, max(state.last - told - found, 0)))

@@ -32,7 +32,7 @@ from ..nats.pace import Pace
 from ..nats.state import State
 from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
-from .agreement import begin_anew, known, removed
+from .agreement import Known, begin_anew, known, removed, settle_missing
 from .progress import Progress
 from .running import soon
 from .sparing import SECONDS, Sparing
@@ -110,8 +110,8 @@ class Delivery:
         """The number of the last message that has been taken from the stream, and up to which it is told what was removed."""
         self._created = ""
         """When the stream was made that they are of."""
-        self._is_new = False
-        """Whether nothing was known of that stream behind the message that was taken last."""
+        self._is_unsettled = False
+        """Whether it is not known yet how many of that stream's messages were missing before anybody wanted them."""
         self._settled_to = 0
         """Up to which number nothing is to come or to be said any more, and that is not noted yet."""
         self._telling: asyncio.TimerHandle | None = None
@@ -221,10 +221,14 @@ class Delivery:
         while True:
             consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace, self._gone, self._settled)
             await self._settle(connection, consumer)
-            first, state = await self._first(stream, consumer)
+            found, state = await self._first(stream, consumer)
+            is_first = found.is_new and not self._progress.has_known
+            if found.is_new and not is_first:
+                begin_anew(state, self._taken, self._progress, self._address.subject)
+                self._is_unsettled = self._taken > 0
             has_begun, self._has_begun = self._has_begun, True
             try:
-                await consumer.begin(first, self._reply, last=state.last, takes_over=self._takes_over)
+                await consumer.begin(self._taken + 1, self._reply, last=state.last, takes_over=self._takes_over)
             except BaseException as error:  # it is cancelled, too, when the server does not let us
                 if isinstance(error, Taken) or not consumer.is_made:
                     self._has_begun = has_begun
@@ -236,8 +240,11 @@ class Delivery:
                 self._takes_over = False
                 now = await stream.state()
                 if now.created == state.created:
-                    if self._is_new:
-                        self._told = begin_anew(now, self._taken, self._progress, self._address.subject, consumer.found)
+                    if is_first:
+                        self._told = begin_anew(now, self._taken, self._progress, self._address.subject)
+                    elif self._is_unsettled:
+                        settle_missing(now, self._told, self._progress, consumer.found)
+                        self._is_unsettled = False
                     return stream, state, consumer
                 # It was made anew meanwhile. Later that would be seen: a consumer goes with its stream.
 
@@ -271,8 +278,8 @@ class Delivery:
             self._waiting.clear()
             self._size = 0
 
-    async def _first(self, stream: Stream, consumer: Consumer) -> tuple[int, State]:
-        """The number of the first message that is wanted, and what the stream has. Says what is not there any more."""
+    async def _first(self, stream: Stream, consumer: Consumer) -> tuple[Known, State]:
+        """What need not come, and what the stream has. Says what is not there any more."""
         state = await self._wanted.have(stream)
         if state.retention != "limits":
             raise Unfit(f"{stream.shown} forgets what somebody has read (its retention is {state.retention}): it must not")
@@ -284,9 +291,9 @@ class Delivery:
             self._progress.flush()
             state = await self._wanted.have(stream)
         found = await known(stream, state, self._progress, self._voice.warn)
-        self._taken, self._told, self._is_new = found
+        self._taken, self._told, _ = found
         self._created, self._settled_to = state.created, 0
-        return self._taken + 1, state
+        return found, state
 
     async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
         """Notes how far the other delivery has come, if that is further."""

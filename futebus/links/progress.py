@@ -81,17 +81,23 @@ class Reached(NamedTuple):
     """The number behind them."""
 
 
+def _count(numbers: range) -> int:
+    """How many numbers these are; Python's own `len` knows none above 63 bits."""
+    return max(numbers.stop - numbers.start, 0)
+
+
 def _with_gone(reached: Reached, gone: range) -> Reached:
     """Adds messages that are not there any more; see `Progress.note`."""
     last = range(max(gone.start, reached.gone_from), min(gone.stop, reached.gone_to))
     end = reached.missing_to + 1
-    before = len(range(gone.start, min(gone.stop, end))) - len(range(last.start, min(last.stop, end)))
+    before = _count(range(gone.start, min(gone.stop, end))) - _count(range(last.start, min(last.stop, end)))
     before = min(before, reached.missing)
+    goes_on = last.start <= last.stop  # there is nothing between the two
     return reached._replace(
         missing=reached.missing - before,
-        unsaid=reached.unsaid + len(gone) - len(last) - before,
-        gone_from=min(gone.start, reached.gone_from) if last else gone.start,
-        gone_to=max(gone.stop, reached.gone_to) if last else gone.stop,
+        unsaid=reached.unsaid + _count(gone) - _count(last) - before,
+        gone_from=min(gone.start, reached.gone_from) if goes_on else gone.start,
+        gone_to=max(gone.stop, reached.gone_to) if goes_on else gone.stop,
     )
 
 
@@ -183,7 +189,11 @@ class Progress:
         if not self._slots.content:
             return _new_name(), Reached()
         owner, *fields = json.loads(self._slots.content)
-        return owner, Reached(*fields)
+        reached = Reached(*fields)
+        if 0 < reached.current <= reached.sequence:
+            # A version before this one has begun a message of another stream, or of one that had lost some, and did not go back.
+            reached = reached._replace(sequence=reached.current - 1, time=0)
+        return owner, reached
 
     def note(self, *, gone: range | None = None, said: int = 0, **changes: str | int) -> None:
         """Notes how far it has come. It survives the death of this process. Any thread may do that.
@@ -270,6 +280,18 @@ class Progress:
         """Remembers that all up to a message that are to be written have been. It is kept at the next `flush`."""
         self._remember(created)
         self._looked = sequence
+
+    def forget_behind(self, created: str, number: int) -> None:
+        """Forgets what is known of the messages behind one: the stream has others there, or none yet.
+
+        Args:
+            created: when the stream was made.
+            number: of that message.
+        """
+        self.look(created, min(self.looked(created), number))
+        self._marks = [mark for mark in self._marks if mark.sequence <= number]
+        if self.reached.gone_to > number + 1:
+            self.note(gone_from=min(self.reached.gone_from, number + 1), gone_to=number + 1)
 
     def looked(self, created: str) -> int:
         """Up to which message of a stream that is known, if nothing else is.

@@ -384,7 +384,7 @@ class Consumer:
                     is_late = not self._pending and (self._is_late or loop.time() - self._ended_at > LATE_SECONDS)
                     if self._is_idle or self._is_unheard or is_late:
                         await self.check(is_settled=not self._is_unheard)
-                    if is_late or (self._is_idle and self._subject is not None):
+                    if is_late or self._is_idle:
                         await self._look_around(is_late=is_late)
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
@@ -418,9 +418,9 @@ class Consumer:
         self._ended_at, self._is_late = asyncio.get_running_loop().time(), self._is_full
         if is_late and state.first > self._through + 1 and not self._waiting:
             self._gone(state.first - 1)
-        # If all are for us, numbers tell what is missing between them.
-        if self._subject is not None and not (self._is_asked or self._pending or self._waiting or self._is_full):
-            self._settled(self._last)
+        if not (self._is_asked or self._pending or self._waiting or self._is_full):
+            # All has come that was there a while ago. If all were for us, what has not come is gone.
+            (self._gone if self._subject is None else self._settled)(self._last)
         self._last = state.last
 
     async def check(self, *, is_settled: bool = False) -> None:

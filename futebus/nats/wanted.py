@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .address import is_within
 from .errors import NatsError, NoStream
 from .state import State
-from .stream import Stream
+from .stream import MOST_SEQUENCE, Stream
 
 NAMES_SECONDS = 60.0
 """How long a stream of several servers should know the names of messages at least. What was under way is tried again when they
@@ -59,6 +59,8 @@ class Wanted(NamedTuple):
         return state
 
     def _check(self, stream: Stream, state: State) -> None:
+        if max(state.first, state.last) > MOST_SEQUENCE:
+            raise Unfit(f"{stream.shown} has used up its numbers, as a purge up to a wrong one does: it must be made anew")
         if self.is_published:
             check_takes(stream.shown, state)
             _check_keeps(stream, state)

@@ -69,7 +69,7 @@ class Server:
         port: int | None = None,
     ) -> None:
         self._start = start
-        self._place = place
+        self._place, self._store = place, place / "jetstream"
         self._configuration = place / "nats.conf"
         self._configuration.write_text(configuration)
         self._scheme = scheme
@@ -135,14 +135,23 @@ class Server:
             is_copied_live: whether that is copied while it runs. Else it is started again: what it has been told it has on its
                 disk then, and some it says in another way than before.
         """
-        store, kept = self._place / "jetstream", self._place / "kept"
+        kept = self.copied(is_copied_live=is_copied_live)
+        yield
+        self.take_back(kept)
+
+    def copied(self, *, is_copied_live: bool = False) -> Path:
+        """Makes a copy of what it keeps, and returns where; see `losing`."""
         if not is_copied_live:
             self.restart()
-        shutil.copytree(store, kept)
-        yield
+        kept = self._place / f"kept{len([*self._place.glob('kept*')])}"
+        shutil.copytree(self._store, kept)
+        return kept
+
+    def take_back(self, kept: Path) -> None:
+        """Kills it, and starts it with what it had kept then."""
         self.kill()
-        shutil.rmtree(store)
-        kept.rename(store)
+        shutil.rmtree(self._store)
+        kept.rename(self._store)
         self.begin()
 
     def restart(self) -> None:

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from futebus.links.agreement import Known, known
+from futebus.links.progress import Progress
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect, Collector
 from ..helpers.mounts import Mount, Mounting
-from ..helpers.nats import Server, Serving
+from ..helpers.nats import Listening, Server, Serving
+from ..helpers.programs import stopped
 from ..helpers.published import ask
 from ..helpers.waiting import until
 from .links import Link, Linking
@@ -617,3 +620,161 @@ def test_what_was_removed_is_said_once(bus: Mount, linking: Linking, keeping: Se
     assert master.lines(20)[10:] == [line.decode() for line in numbered(20, 30).splitlines()]
     link.end()
     assert "removed" not in link.words
+
+
+def test_what_is_removed_behind_all_that_is_there_is_said(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Of a whole stream, though its first message is there, and nothing comes behind."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1100)))
+    link = deliver(linking, bus / "U_x", url, place, script=BRIEF + COMMAND)
+    until(lambda: (info := info_of(keeping.url)).num_ack_pending == 1000 and not info.num_pending, "no more is handed out")
+    say(keeping.url, "lines.b", *(b"%d" % number for number in range(300)))
+    purge(keeping.url, subject="lines.b")
+    master.start()
+    master.lines(1100)
+    link.wait_for(f"300 messages of {url} had been removed before they could be delivered")
+    say(keeping.url, "lines.a", b"next")
+    assert master.lines(1101)[-1] == "next"
+    link.end()
+    assert said(link) == 300
+
+
+def test_what_a_server_loses_twice_comes_while_nothing_is_taken(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Where it is not known when the server had got the last message that was taken, those before it tell what it has."""
+    bus = mounting("max_queue=100")
+    master, other = collect(bus / ".U_x"), collect(bus / ".U_y", at_once=False)
+    url = f"{keeping.url}/LINES"
+    many = b"\n".join(b"many" for _ in range(500))  # more than a channel takes that nobody reads
+
+    def lines(word: bytes, begin: int, end: int) -> list[bytes]:
+        return [word + b"%d" % number for number in range(begin, end)]
+
+    say(keeping.url, "lines.a", *lines(b"a", 1, 151))
+    first = keeping.copied()
+    say(keeping.url, "lines.a", *lines(b"a", 151, 200), many, *lines(b"a", 201, 211))
+    second = keeping.copied()
+    say(keeping.url, "lines.a", *lines(b"a", 211, 301))
+    link = deliver(linking, bus / "U_x", url, place, "--consumer", "one")
+    assert master.lines(799)[-1] == "a300"
+    link.end()
+    keeping.take_back(second)
+    say(keeping.url, "lines.a", *lines(b"b", 211, 311))
+    purge(keeping.url, before=200)
+    link = deliver(linking, bus / "U_y", url, place, "--consumer", "one")
+    until(lambda: (info_of(keeping.url).num_ack_pending or 0) > 100, "the first one waits for the channel")
+    link.end()
+    keeping.take_back(first)
+    say(keeping.url, "lines.a", *lines(b"c", 151, 261))
+    link = deliver(linking, bus / "U_y", url, place, "--consumer", "one")
+    other.start()
+    until(lambda: other.data.endswith(b"c260\n"), "the last one comes")
+    link.end()
+    assert [line for line in other.data.splitlines() if line.startswith(b"c")] == lines(b"c", 151, 261)
+
+
+def test_what_a_server_has_lost_once_is_not_said_again(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Nor does anything come twice for it, of a subject whose messages are few among others'."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES/lines.a.*"
+
+    def publish(*subjects: str) -> None:
+        async def work(stream: Stream) -> None:
+            for subject in subjects:
+                await stream.jetstream.publish(subject, subject.encode() + b"\n")
+
+        ask(keeping.url, work)
+
+    ask(keeping.url, lambda stream: stream.make(["lines.>"], max_msgs_per_subject=1))
+    publish(*(f"lines.a.{number}" for number in range(30)))
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(30)
+    link.end()
+    with keeping.losing():
+        publish(*(f"lines.a.lost{number}" for number in range(60)))
+        link = deliver(linking, bus / "U_x", url, place)
+        master.lines(90)
+        link.end()
+    publish(*(f"lines.b.{number}" for number in range(60)), "lines.a.hot")
+    link = deliver(linking, bus / "U_x", url, place)
+    for count in range(91, 151):
+        assert master.lines(count)[-1] == "lines.a.hot"
+        publish("lines.a.hot")
+    master.lines(151)
+    link.end()
+    assert link.words.count(" has others than were delivered") == 1
+    for count in range(152, 154):
+        publish("lines.a.hot")
+        link = deliver(linking, bus / "U_x", url, place)
+        assert master.lines(count)[-1] == "lines.a.hot"
+        link.end()
+        assert "has others" not in link.words
+    assert len(master.data.splitlines()) == 153
+
+
+def test_what_goes_of_a_new_stream_before_a_consumer_can_be_made_is_said(
+    bus: Mount, linking: Linking, keeping: Server, listening: Listening, collect: Collect, place: Path
+) -> None:
+    """And once, that it is a new one."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(30)))
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(30)
+
+    async def again(stream: Stream) -> None:
+        await stream.jetstream.delete_stream("LINES")
+        await stream.jetstream.add_stream(name="LINES", subjects=["lines", "lines.>"], max_consumers=1)
+        await stream.jetstream.add_consumer("LINES", durable_name="other", ack_policy="explicit")
+
+    with stopped(link.process):
+        ask(keeping.url, again)
+    link.wait_for("maximum consumers")
+    tries = listening(keeping.url, "$JS.API.CONSUMER.DURABLE.CREATE.>")
+    say(keeping.url, "lines.a", *(b"new%d" % number for number in range(100)))
+    purge(keeping.url, before=51)
+    until(lambda: len(tries.messages) > 1, "it has tried again")
+    ask(keeping.url, lambda stream: stream.jetstream.delete_consumer("LINES", "other"))
+    assert master.lines(80)[30:] == [f"new{number}" for number in range(50, 100)]
+    link.wait_for("50 messages of")
+    link.end()
+    assert said(link) == 50
+    assert link.words.count("is another stream than before") == 1
+
+
+def test_a_stream_that_has_used_up_its_numbers_is_told(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """It is enough to purge it up to a wrong one."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, "lines.a", b"line")
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(1)
+    link.end()
+    purge(keeping.url, before=2**63 + 100)
+    link = deliver(linking, bus / "U_x", url, place, is_ready=False)
+    assert f"{url} has used up its numbers" in link.fails()
+
+
+def test_what_is_missing_before_a_message_that_is_being_written_was_noted_with_it(keeping: Server, place: Path) -> None:
+    """Also by a version that did not note which numbers these were."""
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(20)))
+    progress = Progress(place / "state")
+
+    async def work(stream: Stream) -> Known:
+        state = await stream.state()
+        progress.note(created=state.created, sequence=10, current=15, time=(await stream.stored(10) or (0, 0))[1])
+        await stream.jetstream.purge_stream("LINES", seq=18)
+        return await known(stream, await stream.state(), progress, pytest.fail)
+
+    assert ask(keeping.url, work) == Known(10, 17)
+    assert progress.reached.unsaid == 3, "the one that is being written, and two behind it"
+    progress.close()

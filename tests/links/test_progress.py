@@ -143,6 +143,47 @@ def test_what_has_gone_is_counted_once(place: Path) -> None:
     progress.close()
 
 
+def test_a_loss_that_goes_on_is_one(place: Path) -> None:
+    progress = Progress(place / "state")
+    for begin, end in ((10, 20), (20, 30), (5, 10)):
+        progress.note(gone=range(begin, end))
+    progress.note(gone=range(5, 30))
+    assert progress.reached.unsaid == 25
+    progress.note(gone=range(31, 41))
+    assert (progress.reached.gone_from, progress.reached.gone_to) == (31, 41)
+    progress.note(gone=range(41, 2**64))
+    assert progress.reached.unsaid == 35 + 2**64 - 41
+    progress.close()
+
+
+def test_what_a_server_has_lost_is_forgotten(place: Path) -> None:
+    progress = Progress(place / "state")
+    for sequence in range(1, 31):
+        progress.mark("then", sequence, sequence)
+    progress.note(created="then", sequence=30, time=30)
+    progress.look("then", 50)
+    progress.note(gone=range(40, 51))
+    progress.forget_behind("then", 45)
+    assert (progress.looked("then"), progress.reached.gone_from, progress.reached.gone_to) == (45, 40, 46)
+    progress.note(gone=range(40, 51), said=11)
+    assert progress.reached.unsaid == 5, "from 46 on they are others"
+    progress.forget_behind("then", 20)
+    assert (progress.looked("then"), progress.marks[-1]) == (20, Mark(20, 20))
+    assert progress.reached.gone_from == progress.reached.gone_to == 21
+    progress.close()
+
+
+def test_a_message_that_was_begun_is_behind_all_that_are_written(place: Path) -> None:
+    """Versions before this one did not go back when they began another stream, and left out what is behind it."""
+    progress = Progress(place / "state")
+    progress.note(created="now", sequence=30, time=7, current=3, position=10)
+    progress.close()
+    progress = Progress(place / "state")
+    reached = progress.reached
+    assert (reached.sequence, reached.time, reached.current, reached.position) == (2, 0, 3, 10)
+    progress.close()
+
+
 def test_of_another_stream_nothing_has_been_written(place: Path) -> None:
     progress = Progress(place / "state")
     progress.note(created="then", sequence=30, time=7)
