@@ -88,12 +88,12 @@ class Attributes:
         entry.entry_timeout = entry.attr_timeout = 0
         return entry
 
-    def of(self, node: Node, *, is_shown: bool = True) -> EntryAttributes:
+    def of(self, node: Node, size: int) -> EntryAttributes:
         """Those of a channel or `_stat`.
 
         Args:
             node: by which it is known.
-            is_shown: whether somebody wants to see them; else the kernel alone gets to know them.
+            size: how long it is said to be; of no use for `_stat`.
         """
         channel = node.file
         if isinstance(channel, StatFile):
@@ -104,14 +104,13 @@ class Attributes:
         entry.st_mode = stat.S_IFREG | channel.mode
         entry.st_nlink = int(channel.is_named)
         entry.st_uid, entry.st_gid = channel.uid, channel.gid
-        # Who sees this asks of its own descriptor, or had found the node before it was opened: see `Nodes.show`.
-        entry.st_size = nodes.OPEN_SIZE if (node.writers if is_shown else node.opens) else 0
+        entry.st_size = size
         entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns = channel.atime, channel.mtime, channel.ctime
         entry.entry_timeout = entry.attr_timeout = 0
         return entry
 
     def of_entry(self, node: Node) -> EntryAttributes:
         """The same as an entry of the directory: with its node id too, and st_ino in st_rdev (see hooks.c)."""
-        entry = self.of(node, is_shown=False)
+        entry = self.of(node, nodes.OPEN_SIZE if node.opens else 0)
         entry.st_ino, entry.st_rdev = node.number, node.file.number
         return entry

@@ -120,15 +120,7 @@ class Directory(pyfuse3.Operations):
         if inode == nodes.ROOT:
             return self._attributes.of_root()
         node = self.nodes[inode]
-        return self._shown(node, self._attributes.of(node))
-
-    def _shown(self, node: Node, attributes: EntryAttributes) -> EntryAttributes:
-        self.nodes.show(node, _permissions(attributes))
-        return attributes
-
-    def _found(self, node: Node) -> EntryAttributes:
-        """The answer to a look-up."""
-        return self._shown(node, self._attributes.of_entry(node))
+        return self._attributes.of(node, self.nodes.size_shown(node, ctx.pid))
 
     @answered
     async def setattr(
@@ -162,9 +154,9 @@ class Directory(pyfuse3.Operations):
         file.ctime = self._clock()
         if node is None:
             return self._attributes.of_root()
-        attributes = self._attributes.of(node, is_shown=False)
-        self.nodes.change(node, _permissions(attributes))
-        return attributes
+        self.nodes.change(node)
+        # Nobody sees this size. The kernel takes it over in any case, also if somebody has opened the node since then.
+        return self._attributes.of(node, nodes.OPEN_SIZE)
 
     @answered
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
@@ -185,13 +177,13 @@ class Directory(pyfuse3.Operations):
         if name in (b".", b".."):
             return self._attributes.of_root()
         if shown := nodes.STAT_FILES.get(name.removeprefix(b"+")):
-            return self._found(self.nodes.offer(shown, bulk=False, thread=ctx.pid, user=ctx.uid))
+            return self._attributes.of_entry(self.nodes.offer(shown, bulk=False, thread=ctx.pid, user=ctx.uid))
         try:
             channel, bulk = self._bus.look_up(name)
         except NoSuchName as error:  # by far the commonest refusal: not worth a log line
             raise FUSEError(error.errno) from None
         self._check_held(ctx.uid)
-        return self._found(self.nodes.offer(channel, bulk, ctx.pid, ctx.uid))
+        return self._attributes.of_entry(self.nodes.offer(channel, bulk, ctx.pid, ctx.uid))
 
     async def forget(self, inode_list: Sequence[tuple[InodeT, int]]) -> None:
         # Nobody waits for an answer, and of an error pyfuse3 would end.
@@ -225,7 +217,7 @@ class Directory(pyfuse3.Operations):
                 if file is None:
                     continue
                 node = self.nodes.offer(file, bulk=False, thread=None, user=self._listings.user(fh))
-                entry = self._found(node)
+                entry = self._attributes.of_entry(node)
             if not pyfuse3.readdir_reply(token, name, entry, index + 1):
                 if node is not None:
                     self.nodes.forget(node.number, 1)
@@ -304,7 +296,7 @@ class Directory(pyfuse3.Operations):
                 self.nodes.open(node, ctx.pid, access.writes)
                 try:
                     # The size that an open node has is in them.
-                    attributes = self._found(node)
+                    attributes = self._attributes.of_entry(node)
                     return _stream(self._calls.add(OpenChannel(client, node.number))), attributes
                 except BaseException:
                     self.nodes.close(node, access.writes)
@@ -397,10 +389,6 @@ class Directory(pyfuse3.Operations):
     def _refuse(self, call: str, name: bytes, ctx: RequestContext) -> Never:
         tell(log, logging.DEBUG, lambda: f"{self.described(call, (name, ctx))}: refused: a bus holds channels only")
         raise FUSEError(errno.EPERM)
-
-
-def _permissions(attributes: EntryAttributes) -> tuple[int, int, int]:
-    return attributes.st_mode, attributes.st_uid, attributes.st_gid
 
 
 def _check_memory() -> None:

@@ -15,6 +15,7 @@
  * - ioctl(2) with a number of ours reaches a fourth or fifth callable, with the handle of the open file that it is about.
  * - A READ that comes from the kernel's page cache (mmap, sendfile, readahead) is refused: nobody would be there to interrupt it.
  * - Inodes can be made long (FUSE_NOTIFY_STORE), so that writes of one inode do not exclude each other.
+ * - The kernel can be told not to believe what it is about to be told of an inode (FUSE_NOTIFY_INVAL_INODE).
  * - Runs of READ and WRITE requests are served without a pass through the event loop between them.
  *
  * All calls come from the one thread that runs pyfuse3's loop and holds the GIL.

@@ -39,9 +39,6 @@ OPEN_SIZE = 1 << 20
 write(2) reaches the bus in pieces longer than this. Before the end it asks us when somebody wants pages of the file, sendfile(2)
 say, and learns that they cannot be had; behind the end it says that the file has ended."""
 
-_UNSURE = -1, -1, -1
-"""What nobody has for permissions."""
-
 _USELESS_MIN = 32
 """How many nodes of channels without a name are left to the kernel before it is asked to forget them."""
 
@@ -66,6 +63,11 @@ class StatFile:
 STAT_FILES = {name: StatFile(name, number) for number, name in enumerate(kinds.SHOWN, ROOT + 1)}
 
 
+def _permissions(file: Channel | StatFile) -> tuple[int, int, int]:
+    """Mode, owner and group. Those of `_stat` never tell anything."""
+    return (file.mode, file.uid, file.gid) if isinstance(file, Channel) else (0, 0, 0)
+
+
 class Node:
     """What the kernel knows by one node id: a channel or `_stat`, and how it will be read when it is opened."""
 
@@ -83,8 +85,8 @@ class Node:
         """Open file descriptions."""
         self.writers = 0
         """Those among them that write: one, but for /dev/fd."""
-        self.permissions: tuple[int, int, int] | None = None
-        """Mode, owner and group that the kernel has for it, if that is certain: see `Nodes.show`."""
+        self.permissions: tuple[int, int, int] | None = _permissions(file)
+        """Mode, owner and group that the kernel has for it; None if that is not certain: see `Nodes.size_shown`."""
         self.was_refused = False
         """Whether a FOREIGN thread was told to look again: it comes again if it cannot."""
         self.seekers: set[int] = set()
@@ -97,7 +99,8 @@ class Nodes:
     Args:
         ask: asks the kernel to forget nodes, and returns an errno: see `_hooks.prune`.
         lengthen: sets a node's size in the kernel, and returns an errno: see `_hooks.lengthen`.
-        outdate: has the kernel not believe what it is told of a node next, and returns an errno: see `_hooks.outdate`.
+        outdate: has the kernel not believe what it is told of a node in answer to what it has asked, and returns an errno: see
+            `_hooks.outdate`.
     """
 
     def __init__(
@@ -150,6 +153,9 @@ class Nodes:
         key = file.number, bulk, user
         node = self._spare.get(key)
         wants_own = thread == FOREIGN or thread in self._sent_back
+        if node is not None and node.permissions != _permissions(file):
+            self._unspare(node)
+            node = None
         if node is None or wants_own:
             number = next(self._numbers)
             node = self._nodes[number] = Node(number, file, bulk, user)
@@ -196,39 +202,40 @@ class Nodes:
             node.writers += 1
         self._unspare(node)
         self._mark_useful(node)
-        if not node.opens and (error := self._lengthen(node.number, OPEN_SIZE)) and error != errno.ENOENT:
-            log.debug("the kernel takes no size: %s", os.strerror(error))
+        if not node.opens:
+            self._disbelieve(node)  # what others are being told of it, who have asked before
+            if (error := self._lengthen(node.number, OPEN_SIZE)) and error != errno.ENOENT:
+                log.debug("the kernel takes no size: %s", os.strerror(error))
         node.opens += 1
 
-    def show(self, node: Node, permissions: tuple[int, int, int]) -> None:
-        """Notes that the kernel is told now, in answer to a question, what a node is.
+    def size_shown(self, node: Node, thread: int) -> int:
+        """The size of a node to be shown to a thread that asks. To be called when it is answered with all that the node is now.
 
-        Who has it open for reading only is shown a size of 0: he reads until the end of file. Believed by the kernel, that
-        would be the end of file for sendfile(2) and io_submit(2), also if it was somebody else who had asked: one that has found
-        the node before it was opened. But permissions that are not those it has must be believed.
-
-        Args:
-            node: which.
-            permissions: its mode, owner and group.
+        Who has it open for reading only is shown 0: he reads until the end of file. Believed by the kernel, that would be the
+        end of file for sendfile(2) and io_submit(2), also if somebody else had asked: one that has found the node before it was
+        opened. So it is told not to believe it. But permissions that are not those it has must be believed: then its size is
+        shown as it is.
         """
-        if node.permissions is None:
-            node.permissions = permissions
-        elif node.permissions != permissions:
-            node.permissions = _UNSURE  # nobody knows which answer gets there last
-        elif node.opens and not node.writers and (error := self._outdate(node.number)):
-            log.debug("the kernel believes the size: %s", os.strerror(error))
+        if isinstance(node.file, StatFile):
+            # It has an end, and can be read from there, as tail(1) does if it has a size for the kernel that it does not show.
+            if node.opens and thread in node.seekers:
+                self._disbelieve(node)
+            return 0
+        if node.permissions != _permissions(node.file):
+            node.permissions = None  # nobody knows which answer gets there last
+        if node.writers or (node.opens and node.permissions is None):
+            return OPEN_SIZE
+        if node.opens:
+            self._disbelieve(node)
+        return 0
 
-    def change(self, node: Node, permissions: tuple[int, int, int]) -> None:
-        """Notes that the kernel has had a channel's permissions changed by one of its nodes, where it knows them then.
+    def _disbelieve(self, node: Node) -> None:
+        if (error := self._outdate(node.number)) and error != errno.ENOENT:
+            log.debug("the kernel believes a size of 0: %s", os.strerror(error))
 
-        Args:
-            node: which.
-            permissions: its mode, owner and group.
-        """
-        node.permissions = permissions
-        for sibling in self._of[node.file.number].values():
-            if sibling is not node:
-                self._unspare(sibling)
+    def change(self, node: Node) -> None:
+        """Notes that the kernel has had a channel changed by this node, and knows what it is now."""
+        node.permissions = _permissions(node.file)
 
     def send_back(self, thread: int) -> bool:
         """Notes that a thread is to look again. Returns whether that is of use: not if it does so already, or is FOREIGN."""

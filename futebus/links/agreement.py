@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..core.text import counted
-from ..nats.marks import Mark, kept
+from ..nats.marks import Mark, Passed, kept
 from ..nats.state import State
 from ..nats.stream import Stream
 from .progress import Progress, Reached
@@ -52,7 +52,9 @@ async def agreed(stream: Stream, state: State, reached: Reached, marks: tuple[Ma
     """
     # Where it is not known when the server had got that one, those before it tell; and if there are none, numbers alone.
     known_by = (*marks, Mark(reached.sequence, reached.time)) if reached.time else marks
-    return await kept(stream, state, known_by, reached.sequence + 1) - 1
+    latest = max(reached.latest, *(mark.time for mark in known_by), 0)
+    passed = Passed(latest, reached.subjects or ">") if latest else None
+    return await kept(stream, state, known_by, reached.sequence + 1, passed) - 1
 
 
 async def known(stream: Stream, state: State, progress: Progress, warn: Callable[[str], object]) -> Known:
@@ -91,7 +93,7 @@ async def known(stream: Stream, state: State, progress: Progress, warn: Callable
     return Known(taken, told)
 
 
-def begin_anew(state: State, taken: int, progress: Progress, subject: str | None) -> int:
+def begin_anew(state: State, taken: int, progress: Progress, subject: str | None, found: int = 0) -> int:
     """Notes what is known of a stream of which nothing was known behind some message.
 
     Of a first delivery, that is not to be done before something may come from it: one that is refused is none.
@@ -101,29 +103,22 @@ def begin_anew(state: State, taken: int, progress: Progress, subject: str | None
         taken: the number of that message; 0: of all.
         progress: where it is noted.
         subject: of which messages are delivered; None: all.
+        found: how many of these it has behind that message, as its server says; of no use if there is none.
 
     Returns:
         Up to which number nothing needs to be said of messages that were removed.
     """
     told, reached = max(taken, state.first - 1), progress.reached
-    progress.look(state.created, told)
-    progress.keep_known()
     sequence, time = reached.sequence, reached.time
     if reached.created == state.created and taken < sequence:  # what was written behind it is not there any more
         sequence, time = taken, next((mark.time for mark in progress.marks if mark.sequence == taken), 0)
-    # What is missing between messages of a subject is others', too. Behind one that was taken, it is fewer: see `settle_missing`.
-    missing = state.removed if subject is None else 0
+    missing = state.removed
+    if subject is not None:
+        missing = 0  # what is missing between its messages is others', too, and not counted
+    elif taken:  # what is missing before that message is in that number, too
+        missing = min(missing, max(state.last - told - found, 0))
     progress.note(sequence=sequence, time=time, missing=missing, missing_to=state.last, gone_from=0, gone_to=0)
+    # Behind that note: as long as this one is not kept, it is a stream that is not known, and is begun anew once more.
+    progress.look(state.created, told)
+    progress.keep_known()
     return told
-
-
-def settle_missing(state: State, told: int, progress: Progress, found: int) -> None:
-    """Notes that no more messages were missing before anybody wanted them than may be missing behind some number.
-
-    Args:
-        state: what the stream has.
-        told: that number.
-        progress: where it is noted.
-        found: how many messages it has behind it, as its server says.
-    """
-    progress.note(missing=min(progress.reached.missing, max(state.last - told - found, 0)))

@@ -32,7 +32,7 @@ from ..nats.pace import Pace
 from ..nats.state import State
 from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
-from .agreement import Known, begin_anew, known, removed, settle_missing
+from .agreement import Known, begin_anew, known, removed
 from .progress import Progress
 from .running import soon
 from .sparing import SECONDS, Sparing
@@ -110,8 +110,8 @@ class Delivery:
         """The number of the last message that has been taken from the stream, and up to which it is told what was removed."""
         self._created = ""
         """When the stream was made that they are of."""
-        self._is_unsettled = False
-        """Whether it is not known yet how many of that stream's messages were missing before anybody wanted them."""
+        self._warned: set[str] = set()
+        """What has been said of the stream since it was reached last."""
         self._settled_to = 0
         """Up to which number nothing is to come or to be said any more, and that is not noted yet."""
         self._telling: asyncio.TimerHandle | None = None
@@ -222,10 +222,10 @@ class Delivery:
             consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace, self._gone, self._settled)
             await self._settle(connection, consumer)
             found, state = await self._first(stream, consumer)
-            is_first = found.is_new and not self._progress.has_known
-            if found.is_new and not is_first:
-                begin_anew(state, self._taken, self._progress, self._address.subject)
-                self._is_unsettled = self._taken > 0
+            is_new = found.is_new
+            if is_new and self._progress.has_known and not self._taken:  # what goes of it from now on is somebody's
+                begin_anew(state, 0, self._progress, self._address.subject)
+                is_new = False
             has_begun, self._has_begun = self._has_begun, True
             try:
                 await consumer.begin(self._taken + 1, self._reply, last=state.last, takes_over=self._takes_over)
@@ -240,11 +240,9 @@ class Delivery:
                 self._takes_over = False
                 now = await stream.state()
                 if now.created == state.created:
-                    if is_first:
-                        self._told = begin_anew(now, self._taken, self._progress, self._address.subject)
-                    elif self._is_unsettled:
-                        settle_missing(now, self._told, self._progress, consumer.found)
-                        self._is_unsettled = False
+                    if is_new:
+                        self._told = begin_anew(now, self._taken, self._progress, self._address.subject, consumer.found)
+                    self._warned.clear()
                     return stream, state, consumer
                 # It was made anew meanwhile. Later that would be seen: a consumer goes with its stream.
 
@@ -290,10 +288,16 @@ class Delivery:
             await self._go_on(stream, state, consumer)  # and what was written meanwhile
             self._progress.flush()
             state = await self._wanted.have(stream)
-        found = await known(stream, state, self._progress, self._voice.warn)
+        found = await known(stream, state, self._progress, self._warn)
         self._taken, self._told, _ = found
         self._created, self._settled_to = state.created, 0
         return found, state
+
+    def _warn(self, words: str) -> None:
+        """Says something of the stream, once until it is reached."""
+        if words not in self._warned:
+            self._warned.add(words)
+            self._voice.warn(words)
 
     async def _go_on(self, stream: Stream, state: State, consumer: Consumer) -> None:
         """Notes how far the other delivery has come, if that is further."""
@@ -508,6 +512,7 @@ class Delivery:
             line=0,
             time=found.handed.time,
             moment=0,
+            latest=max(found.handed.time, self._progress.reached.latest),
         )
         self._done.append(found.handed)
         self._is_busy = False

@@ -76,9 +76,11 @@ class Reached(NamedTuple):
     unsaid: int = 0
     """How many were removed before they could be delivered, and are not said to be."""
     gone_from: int = 0
-    """The first of those that were noted to be removed last."""
+    """The first of those that were noted last to be removed, but for those before a message that was begun with them."""
     gone_to: int = 0
     """The number behind them."""
+    latest: int = 0
+    """When the server got the latest message of all that have been written, in nanoseconds; 0 if that is not known."""
 
 
 def _count(numbers: range) -> int:
@@ -86,19 +88,19 @@ def _count(numbers: range) -> int:
     return max(numbers.stop - numbers.start, 0)
 
 
-def _with_gone(reached: Reached, gone: range) -> Reached:
+def _with_gone(reached: Reached, gone: range, *, is_remembered: bool) -> Reached:
     """Adds messages that are not there any more; see `Progress.note`."""
     last = range(max(gone.start, reached.gone_from), min(gone.stop, reached.gone_to))
     end = reached.missing_to + 1
     before = _count(range(gone.start, min(gone.stop, end))) - _count(range(last.start, min(last.stop, end)))
     before = min(before, reached.missing)
-    goes_on = last.start <= last.stop  # there is nothing between the two
-    return reached._replace(
-        missing=reached.missing - before,
-        unsaid=reached.unsaid + _count(gone) - _count(last) - before,
-        gone_from=min(gone.start, reached.gone_from) if goes_on else gone.start,
-        gone_to=max(gone.stop, reached.gone_to) if goes_on else gone.stop,
-    )
+    unsaid = reached.unsaid + _count(gone) - _count(last) - before
+    reached = reached._replace(missing=reached.missing - before, unsaid=unsaid)
+    if not is_remembered:
+        return reached
+    if last.start <= last.stop:  # there is nothing between the two
+        return reached._replace(gone_from=min(gone.start, reached.gone_from), gone_to=max(gone.stop, reached.gone_to))
+    return reached._replace(gone_from=gone.start, gone_to=gone.stop)
 
 
 class Progress:
@@ -200,17 +202,18 @@ class Progress:
 
         Args:
             gone: the numbers of messages that are not there any more, and are to be said to be removed, but for those that were
-                missing before anybody wanted them, or were noted last.
+                missing before anybody wanted them, or were noted last. If a message is begun with this note, they lie before it,
+                and are known by it.
             said: of how many it has been said.
             changes: of what is reached.
         """
         with self._noting:
             reached = self.reached
             if changes.get("created", reached.created) != reached.created:
-                reached = reached._replace(sequence=0, time=0)  # of another stream nothing has been written
+                reached = reached._replace(sequence=0, time=0, latest=0)  # of another stream nothing has been written
             reached = reached._replace(**changes)  # type: ignore[arg-type]
             if gone:
-                reached = _with_gone(reached, gone)
+                reached = _with_gone(reached, gone, is_remembered="current" not in changes)
             self.reached = reached._replace(unsaid=reached.unsaid - said)
             self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
 
@@ -222,7 +225,7 @@ class Progress:
         return self.owner
 
     def go_on(self, created: str, sequence: int, time: int) -> None:
-        """Notes that another has come further: all that is known of lines is of no use any more.
+        """Notes that another has come further: all that is known of lines and messages is of no use any more.
 
         Args:
             created: when the stream was made.
@@ -232,6 +235,7 @@ class Progress:
         self.lines.clear()
         self._shares.clear()
         self._lines_slots.keep(b"{}")
+        self._marks = []
         subjects, unsaid = self.reached.subjects, self.reached.unsaid
         self.note(**Reached(created, sequence, time=time, subjects=subjects, unsaid=unsaid)._asdict())
 
@@ -289,7 +293,9 @@ class Progress:
             number: of that message.
         """
         self.look(created, min(self.looked(created), number))
-        self._marks = [mark for mark in self._marks if mark.sequence <= number]
+        if any(mark.sequence > number for mark in self._marks):
+            self._marks = [mark for mark in self._marks if mark.sequence <= number]
+            self.keep_known()  # before it is noted that one has gone back
         if self.reached.gone_to > number + 1:
             self.note(gone_from=min(self.reached.gone_from, number + 1), gone_to=number + 1)
 

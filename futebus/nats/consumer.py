@@ -112,6 +112,8 @@ class Consumer:
         self._last = 0
         """The number of the last message that the stream had a while ago: the server that has the consumer may be a little behind
         the others."""
+        self._looked_at = 0.0
+        """When that was."""
         self._first = 0
         """The first number that the stream had, when it was asked where some were missing."""
         self._behind: set[int] = set()
@@ -249,6 +251,7 @@ class Consumer:
             filter_subject=self._subject,
         )
         self._through, self._last, self.is_made = first - 1, last, True
+        self._looked_at = asyncio.get_running_loop().time()
         making = asyncio.ensure_future(self._make(config, info))
         try:
             await asyncio.shield(making)
@@ -420,8 +423,11 @@ class Consumer:
             self._gone(state.first - 1)
         if not (self._is_asked or self._pending or self._waiting or self._is_full):
             # All has come that was there a while ago. If all were for us, what has not come is gone.
-            (self._gone if self._subject is None else self._settled)(self._last)
-        self._last = state.last
+            if self._subject is not None:
+                self._settled(self._last)
+            elif self._ended_at - self._looked_at > EXPIRES_SECONDS / 2:
+                self._gone(self._last)
+        self._last, self._looked_at = state.last, self._ended_at
 
     async def check(self, *, is_settled: bool = False) -> None:
         """Sees that it is there, and ours. It tells who has asked when it was removed, and nobody else.

@@ -71,7 +71,16 @@ async def marked(stream: "Stream", before: Iterable[Mark], begin: int, end: int)
     return thinned((*(mark for mark in before if mark.sequence < begin), *(found[number] for number in sorted(found))))
 
 
-async def kept(stream: "Stream", state: "State", marks: tuple[Mark, ...], end: int) -> int:
+class Passed(NamedTuple):
+    """What is known of all messages that a stream had, up to some number, of some subjects."""
+
+    latest: int
+    """When it got the latest of them, in nanoseconds."""
+    subjects: str = ">"
+    """Which they are, perhaps with wildcards."""
+
+
+async def kept(stream: "Stream", state: "State", marks: tuple[Mark, ...], end: int, passed: Passed | None = None) -> int:
     """Up to where a stream has what it had.
 
     Args:
@@ -79,10 +88,12 @@ async def kept(stream: "Stream", state: "State", marks: tuple[Mark, ...], end: i
         state: what it has.
         marks: of what it had, the oldest first. What has been removed since then tells nothing.
         end: the number behind the last message that it had.
+        passed: what is known of all messages before that, if it is. Where those that were marked last have been removed, one that
+            came later than all of these tells that it is another. One that came earlier tells nothing.
 
     Returns:
-        `end`; or, if it has lost messages, the number behind the latest mark that it still has. If it has none, that of its first
-        message; if nothing was marked, what numbers alone tell.
+        `end`; or, if it has lost messages, the number behind the latest mark that it still has, or that of the first message that
+        came later than all of those. If it has no mark, that of its first message; if nothing was marked, what numbers tell.
 
     Raises:
         NatsError: see `Stream.stored`.
@@ -95,11 +106,29 @@ async def kept(stream: "Stream", state: "State", marks: tuple[Mark, ...], end: i
         if there is None or there[0] != mark.sequence:
             continue
         if there[1] == mark.time:
-            return mark.sequence + 1 if is_lost else end
+            return mark.sequence + 1 if is_lost else await _first_later(stream, mark.sequence + 1, end, passed)
         is_lost = True
     if not is_lost:
-        return end
+        return await _first_later(stream, state.first, end, passed)
     return min(state.first if marks else state.last + 1, end)
+
+
+async def _first_later(stream: "Stream", begin: int, end: int, passed: Passed | None) -> int:
+    """The number of the first message from one on that came later than all that are known; `end` if there is none before that.
+
+    Those that a stream has lost were its last ones: so all behind the first of these came later, too.
+    """
+    found, high = end, end
+    while passed and begin < high:
+        middle = (begin + high) // 2
+        there = await stream.stored(middle, passed.subjects)
+        if there is None or there[0] >= end:
+            high = middle
+        elif there[1] > passed.latest:
+            found, high = there[0], middle
+        else:
+            begin = there[0] + 1
+    return found
 
 
 async def newest(stream: "Stream", state: "State") -> Mark | None:

@@ -196,15 +196,19 @@ class Stream:
                     raise
                 return None
 
-    async def stored(self, sequence: int) -> tuple[int, int] | None:
+    async def stored(self, sequence: int, subject: str = ">") -> tuple[int, int] | None:
         """The first message from a number on: its number, and when the server got it, in nanoseconds; None if there is none.
+
+        Args:
+            sequence: the number.
+            subject: of which messages, perhaps with wildcards.
 
         Raises:
             NoStream: there is no such stream.
             Denied, Away: the server does not let us, or does not answer.
         """
         with self.sorted():
-            request = json.dumps({"seq": sequence, "next_by_subj": ">"}).encode()
+            request = json.dumps({"seq": sequence, "next_by_subj": subject}).encode()
             try:
                 told = await self.jetstream._api_request(f"$JS.API.STREAM.MSG.GET.{self.name}", request, timeout=PATIENCE)
             except NotFoundError as error:

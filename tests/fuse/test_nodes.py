@@ -9,7 +9,7 @@ import pytest
 from futebus.core.bus import Bus
 from futebus.core.channel import Channel
 from futebus.core.client import Access, Owner
-from futebus.fuse.nodes import FOREIGN, OPEN_SIZE, AlreadyTaken, Nodes
+from futebus.fuse.nodes import FOREIGN, OPEN_SIZE, STAT_FILES, AlreadyTaken, Nodes
 
 ME, OTHER, THIRD = 101, 102, 103
 
@@ -110,34 +110,63 @@ def test_what_readers_are_shown_is_not_believed_but_new_permissions_are(channel:
         return 0
 
     nodes = Nodes(lambda numbers: 0, lambda number, size: 0, outdate)
-    before, behind = (0o600, 0, 0), (0o644, 0, 0)
-    writers, readers, changed = (nodes.offer(channel, bulk=False, thread=None, user=user) for user in (1, 2, 3))
-    for node in (writers, readers, changed):
-        nodes.show(node, before)
-        nodes.show(node, before)
+    written, read, changed = (nodes.offer(channel, bulk=False, thread=None, user=user) for user in (1, 2, 3))
+    assert [nodes.size_shown(node, ME) for node in (written, read, changed)] == [0, 0, 0]
     assert not outdated, "nobody has them open"
-    nodes.open(writers, ME, writes=True)
-    nodes.show(writers, before)
-    assert not outdated, "writers see the size that the kernel knows"
-    nodes.open(readers, OTHER, writes=False)
-    nodes.show(readers, before)
-    assert outdated == [readers.number]
-    nodes.change(changed, behind)
-    assert nodes.offer(channel, bulk=False, thread=None, user=3) is changed
-    nodes.open(changed, THIRD, writes=False)
-    nodes.show(changed, behind)
-    assert outdated == [readers.number, changed.number]
+    nodes.open(written, ME, writes=True)
+    nodes.open(read, OTHER, writes=False)
+    assert outdated == [written.number, read.number], "whoever has asked before is told too late"
+    assert nodes.size_shown(written, ME) == OPEN_SIZE
+    assert len(outdated) == 2, "the kernel knows that size"
+    assert nodes.size_shown(read, OTHER) == 0
+    assert outdated[2:] == [read.number]
+    channel.mode = 0o600
+    nodes.change(changed)
     for _ in range(2):
-        nodes.show(readers, behind)
-    assert len(outdated) == 2, "the kernel does not know them by this node"
+        assert nodes.size_shown(read, OTHER) == OPEN_SIZE, "it must be believed"
+    channel.mode = 0o644
+    assert nodes.size_shown(read, OTHER) == OPEN_SIZE, "nobody knows which answer has come last"
+    assert len(outdated) == 3
+    nodes.change(read)
+    assert nodes.size_shown(read, OTHER) == 0
+    nodes.close(read, writes=False)
+    assert nodes.size_shown(read, OTHER) == 0
 
 
 def test_no_node_is_offered_again_that_the_kernel_knows_with_other_permissions(channel: Channel) -> None:
     nodes = nodes_of()
-    nodes_of_users = [nodes.offer(channel, bulk=False, thread=None, user=user) for user in (1, 2)]
-    nodes.change(nodes_of_users[0], (0o600, 0, 0))
-    assert nodes.offer(channel, bulk=False, thread=None, user=1) is nodes_of_users[0]
-    assert nodes.offer(channel, bulk=False, thread=None, user=2) is not nodes_of_users[1]
+    own, closed, other = (nodes.offer(channel, bulk=False, thread=None, user=user) for user in (1, 2, 3))
+    nodes.open(closed, ME, writes=False)
+    channel.mode = 0o600
+    nodes.change(own)
+    nodes.close(closed, writes=False)
+    assert nodes.offer(channel, bulk=False, thread=None, user=1) is own
+    assert nodes.offer(channel, bulk=False, thread=None, user=2) is not closed
+    new = nodes.offer(channel, bulk=False, thread=None, user=3)
+    assert new is not other
+    assert nodes.offer(channel, bulk=False, thread=None, user=3) is new
+
+
+def test_only_others_do_not_change_the_size_of_stat() -> None:
+    """For who has it open, its end is where it is shown to be: tail(1) looks for lines from there."""
+    outdated: list[int] = []
+
+    def outdate(number: int) -> int:
+        outdated.append(number)
+        return 0
+
+    nodes = Nodes(lambda numbers: 0, lambda number, size: 0, outdate)
+    shown = STAT_FILES[b"_stat"]
+    node = nodes.offer(shown, bulk=False, thread=ME, user=0)
+    assert nodes.offer(shown, bulk=False, thread=OTHER, user=0) is node
+    assert nodes.size_shown(node, OTHER) == 0
+    assert not outdated
+    nodes.open(node, ME, writes=False)
+    assert len(outdated) == 1
+    assert nodes.size_shown(node, ME) == 0
+    assert len(outdated) == 1
+    assert nodes.size_shown(node, OTHER) == 0
+    assert len(outdated) == 2
 
 
 def test_the_second_slave_to_open_a_node_looks_again_and_gets_one_of_its_own(channel: Channel) -> None:

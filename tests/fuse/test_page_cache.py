@@ -115,10 +115,15 @@ def test_sendfile_says_that_it_is_not_for_channels(bus: Mount, flags: int) -> No
 
 def test_sendfile_says_so_of_stat_too(bus: Mount) -> None:
     file = os.open(bus / "_stat", os.O_RDONLY)
-    for _ in range(2):
-        assert is_refused(file)
-        assert os.fstat(file).st_size == 0
+    assert is_refused(file)
     os.close(file)
+
+
+@pytest.mark.parametrize("command", ["tail -n 1", "tail -qn 1", "busybox tail -n 1"])
+def test_tail_prints_the_end_of_stat(bus: Mount, command: str) -> None:
+    """It looks for lines from the end on, where a file can be read from there."""
+    assert bash(f"{command} {bus.path}/_stat").stdout.startswith("inside: ")
+    assert bash(f"{command} {bus.path}/_stat {bus.path}/_stat").stdout.count("inside: ") == 2
 
 
 def test_who_has_found_a_channel_before_it_was_opened_changes_nothing_for_its_reader(bus: Mount) -> None:
@@ -132,28 +137,54 @@ def test_who_has_found_a_channel_before_it_was_opened_changes_nothing_for_its_re
         os.close(each)
 
 
-def test_looks_at_a_channel_while_it_is_opened_change_nothing_for_its_readers(bus: Mount, start: Start) -> None:
+@pytest.mark.parametrize("by", ["its path", "another descriptor", "the descriptor itself"])
+def test_a_change_of_its_permissions_is_no_end_of_file_for_a_reader(bus: Mount, by: str) -> None:
+    """Whose fstat(2) must be believed then. Who opens it later notices nothing of that."""
+    other = os.open(bus / "B_x", NEW)
+    file = os.open(bus / "B_x", os.O_RDONLY)
+    what: dict[str, int | Path] = {"its path": bus / "B_x", "another descriptor": other, "the descriptor itself": file}
+    os.chmod(what[by], 0o600)
+    size = 0 if by == "the descriptor itself" else 1 << 20
+    for _ in range(2):
+        assert stat.S_IMODE(os.fstat(file).st_mode) == 0o600
+        assert os.fstat(file).st_size == size
+        assert is_refused(file)
+    os.close(file)
+    for _ in range(2):
+        file = os.open(bus / "B_x", os.O_RDONLY)
+        assert os.fstat(file).st_size == 0
+        assert is_refused(file)
+        os.close(file)
+    os.close(other)
+
+
+@pytest.mark.parametrize(
+    "call", ["stat({})", "utime({})", "chmod({}, 0o644)", "truncate({}, 0)", "chmod({}, 0o600 + time.time_ns() % 64)"]
+)
+def test_what_others_do_with_a_channel_while_it_is_opened_changes_nothing_for_its_readers(
+    bus: Mount, start: Start, call: str
+) -> None:
     bus.touch("B_x")
-    other = start(sys.executable, "-c", f"import os\nprint(flush=True)\nwhile True: os.stat({os.fspath(bus / 'B_x')!r})")
+    words = f"os.{call.format(repr(os.fspath(bus / 'B_x')))}"
+    other = start(sys.executable, "-c", f"import os, time\nprint(flush=True)\nwhile True: {words}")
     assert other.stdout is not None
     other.stdout.readline()
-    for _ in range(5000):
+    for _ in range(2000):
         file = os.open(bus / "B_x", os.O_RDONLY)
         assert is_refused(file)
         os.close(file)
+    assert other.poll() is None
 
 
-@pytest.mark.parametrize("what", ["B_x", "_stat"])
-def test_what_copies_files_reads_a_channel(bus: Mount, start: Start, tmp_path: Path, what: str) -> None:
+def test_what_copies_files_reads_a_channel(bus: Mount, start: Start, tmp_path: Path) -> None:
     """It asks for the size first, and then has the kernel copy, if it can."""
     bus.touch("B_x")
     copy = tmp_path / "copy"
-    start(sys.executable, "-c", "import shutil, sys\nshutil.copyfile(*sys.argv[1:])", bus / what, copy)
-    if what == "B_x":
-        bus.wait_for_readers(1, "B_x")
-        with (bus / "B_x").open("w") as writer:
-            for _ in range(10_000):
-                writer.write(f"{'a line':100}\n")
+    start(sys.executable, "-c", "import shutil, sys\nshutil.copyfile(*sys.argv[1:])", bus / "B_x", copy)
+    bus.wait_for_readers(1, "B_x")
+    with (bus / "B_x").open("w") as writer:
+        for _ in range(10_000):
+            writer.write(f"{'a line':100}\n")
     until(lambda: copy.exists() and copy.stat().st_size, "something is copied")
 
 

@@ -414,13 +414,14 @@ def test_what_goes_is_said_of_a_whole_stream_too_though_nothing_comes_behind_it(
     assert said(link) == 300
 
 
-@pytest.mark.parametrize("begins_anew", [False, True])
+@pytest.mark.parametrize("how", ["at once", "anew", "refused"])
 def test_what_was_missing_before_a_server_lost_messages_hides_no_loss(
-    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, *, begins_anew: bool
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, how: str
 ) -> None:
-    """Nor is anything left out if the delivery ends while it writes the first one of those that came then."""
+    """Nor is anything left out if the delivery ends while it writes the first one of those that came then, or cannot begin."""
     bus = mounting("max_queue=100")
     url = f"{keeping.url}/LINES"
+    ask(keeping.url, lambda stream: stream.jetstream.add_stream(name="LINES", subjects=["lines", "lines.>"], max_consumers=1))
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(600)))
     master, other = collect(bus / ".U_x"), collect(bus / ".U_y", at_once=False)
     link = deliver(linking, bus / "U_x", url, place, "--consumer", "one")
@@ -440,9 +441,19 @@ def test_what_was_missing_before_a_server_lost_messages_hides_no_loss(
         assert said(link) == 0
     many = b"\n".join(b"other0" for _ in range(500))  # more than a channel takes that nobody reads
     say(keeping.url, "lines.a", many, *(b"other%d" % number for number in range(1, 1500)))
+    if how == "refused":
+
+        async def occupy(stream: Stream) -> None:
+            await stream.jetstream.delete_consumer("LINES", "one")
+            await stream.jetstream.add_consumer("LINES", durable_name="other", ack_policy="explicit")
+
+        ask(keeping.url, occupy)
+        link = deliver(linking, bus / "U_y", url, place, "--consumer", "one", is_ready=False)
+        assert "maximum consumers" in link.fails()
+        ask(keeping.url, lambda stream: stream.jetstream.delete_consumer("LINES", "other"))
     link = deliver(linking, bus / "U_y", url, place, "--consumer", "one")
     until(lambda: info_of(keeping.url).num_ack_pending == 1000, "no more is handed out")
-    if begins_anew:
+    if how == "anew":
         link.end()
         ask(keeping.url, lambda stream: stream.jetstream.delete_msg("LINES", 650))  # the last one that had been written
         link = deliver(linking, bus / "U_y", url, place, "--consumer", "one")
@@ -778,3 +789,106 @@ def test_what_is_missing_before_a_message_that_is_being_written_was_noted_with_i
     assert ask(keeping.url, work) == Known(10, 17)
     assert progress.reached.unsaid == 3, "the one that is being written, and two behind it"
     progress.close()
+
+
+def test_others_come_of_which_few_are_left_where_a_server_has_lost_messages(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """None of the messages that are remembered from there is left: those that came later than all that were delivered tell."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES"
+
+    def publish(*subjects: str) -> None:
+        async def work(stream: Stream) -> None:
+            for subject in subjects:
+                await stream.jetstream.publish(f"lines.{subject}", subject.encode() + b"\n")
+
+        ask(keeping.url, work)
+
+    ask(keeping.url, lambda stream: stream.make(["lines.>"], max_msgs_per_subject=1))
+    publish(*(f"{number}" for number in range(10)))
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(10)
+    link.end()
+    with keeping.losing():
+        link = deliver(linking, bus / "U_x", url, place)
+        for count in range(11, 253):
+            publish("lost")
+            master.lines(count)
+        link.end()
+    others = [f"other{number}" for number in (42, 82, 133, 139)]
+    publish(*(f"other{number}" if f"other{number}" in others else "hot" for number in range(11, 411)))
+    link = deliver(linking, bus / "U_x", url, place)
+    assert master.lines(257)[252:] == [*others, "hot"]
+    link.wait_for("has others than were delivered from message 42 on")
+    link.end()
+    publish("hot")
+    link = deliver(linking, bus / "U_x", url, place)
+    assert master.lines(258)[257:] == ["hot"]
+    link.end()
+    assert "others" not in link.words
+
+
+def test_who_takes_over_goes_by_what_the_other_had_and_not_by_what_he_remembers(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """Which a server has lost since then; nor does it help that the last one that the other had is removed."""
+    master, other = collect(bus / ".U_x"), collect(bus / ".U_y")
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1, 51)))
+    with keeping.losing():
+        say(keeping.url, "lines.a", *(b"lost%d" % number for number in range(51, 101)))
+        link = deliver(linking, bus / "U_x", url, place, "--consumer", "one")
+        master.lines(100)
+        link.end()
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(51, 151)))
+    words = "--deliver", url, "--state", place / "other", "--consumer", "one", "--take-over", bus / "U_y"
+    link = linking(*words)
+    assert other.lines(150)[-1] == "150"
+    until(lambda: (info := info_of(keeping.url)).ack_floor and info.ack_floor.stream_seq == 150, "all are confirmed")
+    link.end()
+    ask(keeping.url, lambda stream: stream.jetstream.delete_msg("LINES", 150))
+    link = deliver(linking, bus / "U_x", url, place, "--consumer", "one", "--take-over")
+    say(keeping.url, "lines.a", b"next")
+    assert master.lines(101)[100:] == ["next"]
+    link.end()
+
+
+@pytest.mark.parametrize("how", ["restart", "reconnection"])
+def test_what_is_gone_behind_everything_is_said_once(
+    mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, how: str
+) -> None:
+    """Though another gap lies before it."""
+    bus = mounting("max_queue=100")
+    master = collect(bus / ".U_x", at_once=False)
+    url = f"{keeping.url}/LINES"
+    say(keeping.url, "lines.a", b"first")
+    link = deliver(linking, bus / "U_x", url, place)
+    until(lambda: (info := info_of(keeping.url)).ack_floor and info.ack_floor.stream_seq == 1, "it is written")
+    link.end()
+    say(keeping.url, "lines.a", *(b"%d " % number + b"x" * 5000 for number in range(2, 801)))
+    say(keeping.url, "lines.b", *(b"%d" % number for number in range(801, 901)))
+
+    async def cut(stream: Stream) -> None:
+        for number in (*range(350, 360), *range(801, 901)):
+            await stream.jetstream.delete_msg("LINES", number)
+
+    ask(keeping.url, cut)
+    link = deliver(linking, bus / "U_x", url, place, script=BRIEF + COMMAND)
+    link.wait_for("100 messages of")
+    begin = read_until(master, lambda found: b"\n362 " in found, "the master is behind the gap", 1 << 14)
+    count = 0
+    if how == "restart":
+        link.end()
+        count, link = said(link), deliver(linking, bus / "U_x", url, place)
+    else:
+        keeping.kill()
+        link.wait_for("; waiting")
+        keeping.begin()
+    master.start()
+    until(lambda: b"\n800 " in master.data and master.data.endswith(b"\n"), "all come")
+    say(keeping.url, "lines.a", b"next")
+    until(lambda: master.data.endswith(b"next\n"), "the next one comes")
+    link.end()
+    assert count + said(link) == 110
+    assert len((begin + master.data).splitlines()) == 901 - 110
