@@ -301,6 +301,9 @@ class Directory(pyfuse3.Operations):
                 except BaseException:
                     self.nodes.close(node, access.writes)
                     raise
+            except AlreadyTaken:
+                self.nodes.forget(node.number, 1)
+                raise FUSEError(errno.ESTALE) from None
             except BaseException:
                 self.nodes.forget(node.number, 1)
                 raise

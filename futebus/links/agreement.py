@@ -52,8 +52,7 @@ async def agreed(stream: Stream, state: State, reached: Reached, marks: tuple[Ma
     """
     # Where it is not known when the server had got that one, those before it tell; and if there are none, numbers alone.
     known_by = (*marks, Mark(reached.sequence, reached.time)) if reached.time else marks
-    latest = max(reached.latest, *(mark.time for mark in known_by), 0)
-    passed = Passed(latest, reached.subjects or ">") if latest else None
+    passed = Passed(reached.since, reached.latest, reached.subjects) if reached.since else None
     return await kept(stream, state, known_by, reached.sequence + 1, passed) - 1
 
 
@@ -82,9 +81,9 @@ async def known(stream: Stream, state: State, progress: Progress, warn: Callable
         warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
     if same < min(taken, state.last):
         warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
-    progress.forget_behind(state.created, state.last if same == taken else same)
     if same < taken:
         return Known(same, max(same, state.first - 1), is_new=True)
+    progress.forget_behind(state.created, state.last)
     # What was removed before one that is being written was noted with it.
     seen = max(taken, progress.looked(state.created), min(reached.current - 1, state.last))
     progress.note(gone=range(seen + 1, state.first))
@@ -109,16 +108,19 @@ def begin_anew(state: State, taken: int, progress: Progress, subject: str | None
         Up to which number nothing needs to be said of messages that were removed.
     """
     told, reached = max(taken, state.first - 1), progress.reached
-    sequence, time = reached.sequence, reached.time
+    sequence, time, since = reached.sequence, reached.time, reached.since
     if reached.created == state.created and taken < sequence:  # what was written behind it is not there any more
         sequence, time = taken, next((mark.time for mark in progress.marks if mark.sequence == taken), 0)
+        since = min(since, taken + 1)
     missing = state.removed
     if subject is not None:
         missing = 0  # what is missing between its messages is others', too, and not counted
     elif taken:  # what is missing before that message is in that number, too
         missing = min(missing, max(state.last - told - found, 0))
-    progress.note(sequence=sequence, time=time, missing=missing, missing_to=state.last, gone_from=0, gone_to=0)
-    # Behind that note: as long as this one is not kept, it is a stream that is not known, and is begun anew once more.
+    progress.note(sequence=sequence, time=time, since=since, missing=missing, missing_to=state.last, gone_from=0, gone_to=0)
+    # Behind that note: as long as this one is not kept, it is a stream that is not known, and is begun anew once more. Nor is
+    # anything forgotten by which it is known that messages were lost, before one has gone back.
+    progress.forget_behind(state.created, taken)
     progress.look(state.created, told)
     progress.keep_known()
     return told

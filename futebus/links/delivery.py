@@ -512,6 +512,7 @@ class Delivery:
             line=0,
             time=found.handed.time,
             moment=0,
+            since=self._progress.reached.since or found.sequence,
             latest=max(found.handed.time, self._progress.reached.latest),
         )
         self._done.append(found.handed)

@@ -79,8 +79,11 @@ class Reached(NamedTuple):
     """The first of those that were noted last to be removed, but for those before a message that was begun with them."""
     gone_to: int = 0
     """The number behind them."""
+    since: int = 0
+    """The first message of which it is known that none from it on, of all that have been written, came later than `latest`; 0 if
+    that is known of none."""
     latest: int = 0
-    """When the server got the latest message of all that have been written, in nanoseconds; 0 if that is not known."""
+    """When the server got the latest of them, in nanoseconds."""
 
 
 def _count(numbers: range) -> int:
@@ -163,7 +166,9 @@ class Progress:
         known += [[], {}][len(known) - 3 :]  # versions before this one remembered no consumers
         self._created, self._looked, marks, self.consumers, self.handed, *_ = known  # and one of them two numbers more
         """`consumers` and `handed`: what is remembered of consumers, see `Owner`. `keep_known` keeps it."""
-        self._marks = [Mark(*mark) for mark in marks]
+        # Those behind the last message are of lost ones: who went back has not kept that he forgot them.
+        last = self.reached.sequence if self._created == self.reached.created else 0
+        self._marks = [Mark(*mark) for mark in marks if mark[0] <= last]
         self._noting, self._keeping = threading.Lock(), threading.Lock()
         self.is_new = is_new = not self._slots.content
         """Whether nobody has used the directory before."""
@@ -210,7 +215,7 @@ class Progress:
         with self._noting:
             reached = self.reached
             if changes.get("created", reached.created) != reached.created:
-                reached = reached._replace(sequence=0, time=0, latest=0)  # of another stream nothing has been written
+                reached = reached._replace(sequence=0, time=0, since=0, latest=0)  # of another stream nothing has been written
             reached = reached._replace(**changes)  # type: ignore[arg-type]
             if gone:
                 reached = _with_gone(reached, gone, is_remembered="current" not in changes)
@@ -235,7 +240,8 @@ class Progress:
         self.lines.clear()
         self._shares.clear()
         self._lines_slots.keep(b"{}")
-        self._marks = []
+        self._marks, self._looked = [], 0
+        self.keep_known()
         subjects, unsaid = self.reached.subjects, self.reached.unsaid
         self.note(**Reached(created, sequence, time=time, subjects=subjects, unsaid=unsaid)._asdict())
 
@@ -293,9 +299,7 @@ class Progress:
             number: of that message.
         """
         self.look(created, min(self.looked(created), number))
-        if any(mark.sequence > number for mark in self._marks):
-            self._marks = [mark for mark in self._marks if mark.sequence <= number]
-            self.keep_known()  # before it is noted that one has gone back
+        self._marks = [mark for mark in self._marks if mark.sequence <= number]
         if self.reached.gone_to > number + 1:
             self.note(gone_from=min(self.reached.gone_from, number + 1), gone_to=number + 1)
 

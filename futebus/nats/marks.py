@@ -72,8 +72,10 @@ async def marked(stream: "Stream", before: Iterable[Mark], begin: int, end: int)
 
 
 class Passed(NamedTuple):
-    """What is known of all messages that a stream had, up to some number, of some subjects."""
+    """What is known of all messages that a stream had, between two numbers, of some subjects."""
 
+    since: int
+    """From which number on."""
     latest: int
     """When it got the latest of them, in nanoseconds."""
     subjects: str = ">"
@@ -88,7 +90,7 @@ async def kept(stream: "Stream", state: "State", marks: tuple[Mark, ...], end: i
         state: what it has.
         marks: of what it had, the oldest first. What has been removed since then tells nothing.
         end: the number behind the last message that it had.
-        passed: what is known of all messages before that, if it is. Where those that were marked last have been removed, one that
+        passed: what is known of all messages up to that, if it is. Where those that were marked last have been removed, one that
             came later than all of these tells that it is another. One that came earlier tells nothing.
 
     Returns:
@@ -119,6 +121,8 @@ async def _first_later(stream: "Stream", begin: int, end: int, passed: Passed | 
     Those that a stream has lost were its last ones: so all behind the first of these came later, too.
     """
     found, high = end, end
+    if passed:
+        begin = max(begin, passed.since)
     while passed and begin < high:
         middle = (begin + high) // 2
         there = await stream.stored(middle, passed.subjects)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from futebus.links.agreement import Known, known
-from futebus.links.progress import Progress
+from futebus.links.agreement import Known, agreed, begin_anew, known
+from futebus.links.progress import Progress, Reached
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect, Collector
@@ -892,3 +892,50 @@ def test_what_is_gone_behind_everything_is_said_once(
     link.end()
     assert count + said(link) == 110
     assert len((begin + master.data).splitlines()) == 901 - 110
+
+
+def test_by_what_a_loss_is_known_is_kept_until_it_is_acted_upon(keeping: Server, place: Path) -> None:
+    """As long as its consumer cannot be made, say, though the clock was behind, and the last message is removed meanwhile."""
+    progress = Progress(place / "state")
+
+    async def work(stream: Stream) -> list[Known]:
+        for number in range(1, 51):
+            await stream.jetstream.publish("lines.a", b"%d" % number)
+        state = await stream.state()
+        for number in range(1, 51):
+            progress.mark(state.created, number, (await stream.stored(number) or (0, 0))[1])
+        for number in range(51, 101):
+            await stream.jetstream.publish("lines.a", b"%d" % number)
+            progress.mark(state.created, number, 7 + number)  # they were others once
+        progress.note(created=state.created, sequence=100, time=107, since=1, latest=2**62)
+        found = [await known(stream, await stream.state(), progress, words.append)]
+        progress.flush()
+        progress.close()
+        again = Progress(place / "state")
+        await stream.jetstream.delete_msg("LINES", 100)
+        found.append(await known(stream, await stream.state(), again, words.append))
+        begin_anew(await stream.state(), 50, again, None)
+        found.append(await known(stream, await stream.state(), again, words.append))
+        again.close()
+        return found
+
+    words: list[str] = []
+    say(keeping.url, "lines.a")
+    assert ask(keeping.url, work) == [Known(50, 50, is_new=True), Known(50, 50, is_new=True), Known(50, 50)]
+    assert len(words) == 2
+
+
+@pytest.mark.parametrize(("since", "same"), [(0, 10), (1, 5), (6, 5), (8, 7), (11, 10)])
+def test_messages_that_came_later_tell_something_from_a_known_one_on(keeping: Server, place: Path, since: int, same: int) -> None:
+    """Before it, somebody else has delivered them, or a version that did not note when the latest had come."""
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(10)))
+
+    async def work(stream: Stream) -> int:
+        state = await stream.state()
+        there = await stream.stored(5)
+        assert there
+        reached = Reached(state.created, 10, time=there[1], subjects=">", since=since, latest=there[1])
+        await stream.jetstream.delete_msg("LINES", 10)
+        return await agreed(stream, state, reached)
+
+    assert ask(keeping.url, work) == same

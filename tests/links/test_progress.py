@@ -175,6 +175,36 @@ def test_what_a_server_has_lost_is_forgotten(place: Path) -> None:
     progress.close()
 
 
+def test_who_goes_on_for_another_has_forgotten_when_he_notes_it(place: Path) -> None:
+    progress = Progress(place / "state")
+    for sequence in range(1, 31):
+        progress.mark("then", sequence, sequence)
+    progress.look("then", 50)
+    progress.note(created="then", sequence=30, time=30, since=1, latest=30)
+    progress.flush()
+    progress.go_on("then", 40, 0)
+    progress.close()  # as if it were killed: nothing more is kept
+    progress = Progress(place / "state")
+    assert (progress.marks, progress.looked("then"), progress.reached.sequence) == ((), 0, 40)
+    assert (progress.reached.since, progress.reached.latest) == (0, 0)
+    progress.close()
+
+
+def test_what_is_remembered_behind_the_last_message_is_of_lost_ones(place: Path) -> None:
+    """Who has gone back, and is killed before he has kept that he forgot them."""
+    progress = Progress(place / "state")
+    for sequence in range(1, 31):
+        progress.mark("then", sequence, sequence)
+    progress.note(created="then", sequence=30, time=30)
+    progress.flush()
+    progress.note(sequence=20, time=20)
+    progress.close()
+    progress = Progress(place / "state")
+    progress.note(sequence=40, time=40)
+    assert progress.marks[-1] == Mark(20, 20)
+    progress.close()
+
+
 def test_a_message_that_was_begun_is_behind_all_that_are_written(place: Path) -> None:
     """Versions before this one did not go back when they began another stream, and left out what is behind it."""
     progress = Progress(place / "state")

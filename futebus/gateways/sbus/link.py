@@ -113,15 +113,20 @@ class Link(Sender):
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._tell)
+            opened = joined
             while True:
                 try:
-                    await self._join(joined)
+                    await self._join(opened)
                 except* Removed:
                     self._life.say(f"{self._path} has been removed, and is made anew")
                 except* (NoBus, Ended):
                     if not self._waits:
                         raise
-                    self._life.warn(f"{self._path}: the bus has gone")
+                    self._life.warn(f"{self._path}: the bus has gone; waiting")
+
+                    def opened() -> None:
+                        self._life.say(f"{self._path} is open again")
+                        joined()
 
     async def _join(self, joined: Callable[[], object]) -> None:
         # One client that reads and writes: two would hear each other.
