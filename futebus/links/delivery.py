@@ -512,7 +512,7 @@ class Delivery:
             line=0,
             time=found.handed.time,
             moment=0,
-            since=self._progress.reached.since or found.sequence,
+            since=self._progress.reached.since or self._progress.reached.sequence + 1,
             latest=max(found.handed.time, self._progress.reached.latest),
         )
         self._done.append(found.handed)

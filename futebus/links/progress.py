@@ -79,11 +79,19 @@ class Reached(NamedTuple):
     """The first of those that were noted last to be removed, but for those before a message that was begun with them."""
     gone_to: int = 0
     """The number behind them."""
-    since: int = 0
-    """The first message of which it is known that none from it on, of all that have been written, came later than `latest`; 0 if
-    that is known of none."""
     latest: int = 0
-    """When the server got the latest of them, in nanoseconds."""
+    """When the server got the latest message, in nanoseconds, of those from `since` on that have been written."""
+    since: int = 0
+    """From which number on that is known; 0 if it is not."""
+
+    def done(self, sequence: int, time: int) -> "Reached":
+        """The same when a message is the last that has been written, and none has been begun.
+
+        Args:
+            sequence: its number.
+            time: when the server got it, in nanoseconds; 0 if that is not known.
+        """
+        return self._replace(sequence=sequence, time=time, current=0, position=0, intent=0, spool="", line=0, moment=0)
 
 
 def _count(numbers: range) -> int:
@@ -240,7 +248,7 @@ class Progress:
         self.lines.clear()
         self._shares.clear()
         self._lines_slots.keep(b"{}")
-        self._marks, self._looked = [], 0
+        self._created, self._looked, self._marks = created, 0, [Mark(sequence, time)] if time else []
         self.keep_known()
         subjects, unsaid = self.reached.subjects, self.reached.unsaid
         self.note(**Reached(created, sequence, time=time, subjects=subjects, unsaid=unsaid)._asdict())

@@ -120,10 +120,16 @@ async def _first_later(stream: "Stream", begin: int, end: int, passed: Passed | 
 
     Those that a stream has lost were its last ones: so all behind the first of these came later, too.
     """
+    if passed is None:
+        return end
+    found = await _first_after(stream, max(begin, passed.since), end, passed)
+    # When it is known that some are others, so are all before them that came later than what is known.
+    return await _first_after(stream, begin, found, passed) if found < end else end
+
+
+async def _first_after(stream: "Stream", begin: int, end: int, passed: Passed) -> int:
     found, high = end, end
-    if passed:
-        begin = max(begin, passed.since)
-    while passed and begin < high:
+    while begin < high:
         middle = (begin + high) // 2
         there = await stream.stored(middle, passed.subjects)
         if there is None or there[0] >= end:

@@ -829,6 +829,45 @@ def test_others_come_of_which_few_are_left_where_a_server_has_lost_messages(
     assert "others" not in link.words
 
 
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_others_come_of_which_none_is_behind_the_first_that_a_delivery_has_written(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, *, takes_over: bool
+) -> None:
+    """Behind its begin, or where another had come to, nothing was written before that one."""
+    master, other = collect(bus / ".U_x"), collect(bus / ".U_y")
+    url = f"{keeping.url}/LINES/a.>"
+
+    def publish(*subjects: str) -> None:
+        async def work(stream: Stream) -> None:
+            for subject in subjects:
+                await stream.jetstream.publish(subject, subject.encode() + b"\n")
+
+        ask(keeping.url, work)
+
+    async def make(stream: Stream) -> None:
+        await stream.jetstream.add_stream(name="LINES", subjects=["a.>", "b.>"], max_msgs_per_subject=1)
+
+    ask(keeping.url, make)
+    publish(*(f"b.{number}" for number in range(1, 11)))
+    words = "--deliver", url, "--consumer", "one", "--state"
+    with keeping.losing():
+        publish(*(f"{'a' if takes_over else 'b'}.{number}" for number in range(11, 21)))
+        if takes_over:
+            link = linking(*words, place / "other", bus / "U_y")
+            other.lines(10)
+            until(lambda: (info := info_of(keeping.url)).ack_floor and info.ack_floor.stream_seq == 20, "all are confirmed")
+            link.end()
+        link = linking(*words, place / "state", *["--take-over"] * takes_over, bus / "U_x")
+        publish("a.lost")
+        assert master.lines(1) == ["a.lost"]
+        link.end()
+    others = [f"a.other{number}" for number in range(11, 21)]
+    publish(*others, *["a.hot"] * 4)
+    link = linking(*words, place / "state", *["--take-over"] * takes_over, bus / "U_x")
+    assert master.lines(12)[1:] == [*others, "a.hot"]
+    link.end()
+
+
 def test_who_takes_over_goes_by_what_the_other_had_and_not_by_what_he_remembers(
     bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
 ) -> None:
@@ -925,9 +964,12 @@ def test_by_what_a_loss_is_known_is_kept_until_it_is_acted_upon(keeping: Server,
     assert len(words) == 2
 
 
-@pytest.mark.parametrize(("since", "same"), [(0, 10), (1, 5), (6, 5), (8, 7), (11, 10)])
+@pytest.mark.parametrize(("since", "same"), [(0, 10), (1, 5), (6, 5), (8, 5), (11, 10)])
 def test_messages_that_came_later_tell_something_from_a_known_one_on(keeping: Server, place: Path, since: int, same: int) -> None:
-    """Before it, somebody else has delivered them, or a version that did not note when the latest had come."""
+    """Before it, somebody else has delivered them, or a version that did not note when the latest had come.
+
+    But when something is told, those before it are others, too.
+    """
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(10)))
 
     async def work(stream: Stream) -> int:
@@ -939,3 +981,35 @@ def test_messages_that_came_later_tell_something_from_a_known_one_on(keeping: Se
         return await agreed(stream, state, reached)
 
     assert ask(keeping.url, work) == same
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_begun_before_a_loss_hides_nothing_behind_it(
+    keeping: Server, place: Path, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    """Nor does up to where nothing was to be said, if it is killed when it has noted that it goes back."""
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(150)))
+    progress = Progress(place / "state")
+
+    async def work(stream: Stream) -> int:
+        state = await stream.state()
+        there = await stream.stored(50)
+        assert there
+        progress.mark(state.created, *there)
+        progress.note(created=state.created, sequence=100, time=7, current=101, position=3, intent=3)
+        progress.look(state.created, 100)
+        progress.flush()
+        assert await known(stream, state, progress, lambda words: None) == Known(50, 50, is_new=True)
+        with monkeypatch.context() as patch:
+            if is_killed:
+                patch.setattr(progress, "forget_behind", lambda *words: pytest.fail("it is killed"))
+            with contextlib.suppress(pytest.fail.Exception):
+                begin_anew(state, 50, progress, None)
+        progress.close()
+        again = Progress(place / "state")
+        await stream.jetstream.purge_stream("LINES", seq=141)
+        assert await known(stream, await stream.state(), again, pytest.fail) == Known(50, 140)
+        again.close()
+        return again.reached.unsaid
+
+    assert ask(keeping.url, work) == 90
