@@ -13,7 +13,7 @@ from futebus.core.text import escape
 from futebus.host.logs import tell, tell_error
 
 from .callers import owner
-from .nodes import Nodes
+from .nodes import AlreadyTaken, Nodes
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ D = TypeVar("D", bound=Describes)
 
 
 def answered(handler: Callable[Concatenate[D, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[D, P], Coroutine[Any, Any, T]]:
-    """Makes errors answers: a `BusError` its errno, anything unexpected `EIO` with the traceback in the log."""
+    """Makes errors answers: a `BusError` its errno, `AlreadyTaken` `ESTALE`, others `EIO` with the traceback in the log."""
 
     @functools.wraps(handler)
     async def wrapper(self: D, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -39,6 +39,8 @@ def answered(handler: Callable[Concatenate[D, P], Coroutine[Any, Any, T]]) -> Ca
             return await handler(self, *args, **kwargs)
         except FUSEError:
             raise
+        except AlreadyTaken:
+            raise FUSEError(errno.ESTALE) from None
         except BusError as error:
             reason = str(error)
             tell(log, logging.DEBUG, lambda: f"{self.described(handler.__name__, args)}: refused: {reason}")

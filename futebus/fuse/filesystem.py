@@ -46,7 +46,7 @@ from .attributes import BLOCK, Attributes, Root
 from .callers import may_open, owner
 from .files import OpenChannel, OpenStat
 from .listings import FIRST_FILE, Listings, check_room
-from .nodes import AlreadyTaken, Node, Nodes, StatFile
+from .nodes import Node, Nodes, StatFile
 from .turns import Insisted
 from .waiting import Calls
 
@@ -241,10 +241,7 @@ class Directory(pyfuse3.Operations):
             if channel.is_shut and self.nodes.send_back(ctx.pid):
                 # Its master has ended it since it was looked up. There may be another, or ENOENT or ESPIPE is the answer.
                 raise FUSEError(errno.ESTALE)
-        try:
-            self.nodes.open(node, ctx.pid, access.writes)
-        except AlreadyTaken:
-            raise FUSEError(errno.ESTALE) from None
+        self.nodes.open(node, ctx.pid, access.writes)
         try:
             if isinstance(channel, StatFile):
                 return self._open_stat(channel, node, ctx)
@@ -301,9 +298,6 @@ class Directory(pyfuse3.Operations):
                 except BaseException:
                     self.nodes.close(node, access.writes)
                     raise
-            except AlreadyTaken:
-                self.nodes.forget(node.number, 1)
-                raise FUSEError(errno.ESTALE) from None
             except BaseException:
                 self.nodes.forget(node.number, 1)
                 raise

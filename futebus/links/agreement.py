@@ -108,18 +108,19 @@ def begin_anew(state: State, taken: int, progress: Progress, subject: str | None
         Up to which number nothing needs to be said of messages that were removed.
     """
     told, reached = max(taken, state.first - 1), progress.reached
-    if reached.created == state.created and taken < reached.sequence:  # what was written behind it is not there any more
-        progress.look(state.created, told)
-        progress.keep_known()
-        time = next((mark.time for mark in progress.marks if mark.sequence == taken), 0)
-        reached = reached.done(taken, time)._replace(since=min(reached.since, taken + 1))
     missing = state.removed
     if subject is not None:
         missing = 0  # what is missing between its messages is others', too, and not counted
     elif taken:  # what is missing before that message is in that number, too
         missing = min(missing, max(state.last - told - found, 0))
-    reached = reached._replace(missing=missing, missing_to=state.last, gone_from=0, gone_to=0)
-    progress.note(**reached._asdict())
+    if reached.created == state.created and taken < reached.sequence:  # what was written behind it is not there any more
+        progress.look(state.created, told)
+        progress.keep_known()
+        time = next((mark.time for mark in progress.marks if mark.sequence == taken), 0)
+        since = min(reached.since, taken + 1)
+        progress.done(taken, time, since=since, missing=missing, missing_to=state.last, gone_from=0, gone_to=0)
+    else:
+        progress.note(missing=missing, missing_to=state.last, gone_from=0, gone_to=0)
     # Behind that note: as long as this one is not kept, another stream is not known, and is begun anew once more. Nor is anything
     # forgotten by which it is known that messages were lost, before one has gone back.
     progress.forget_behind(state.created, taken)

@@ -32,7 +32,7 @@ from ..nats.pace import Pace
 from ..nats.state import State
 from ..nats.stream import Stream
 from ..nats.wanted import Unfit, Wanted
-from .agreement import Known, begin_anew, known, removed
+from .agreement import begin_anew, known, removed
 from .progress import Progress
 from .running import soon
 from .sparing import SECONDS, Sparing
@@ -221,8 +221,7 @@ class Delivery:
         while True:
             consumer = Consumer(stream, self._consumer, self._owner, self._address.subject, self._pace, self._gone, self._settled)
             await self._settle(connection, consumer)
-            found, state = await self._first(stream, consumer)
-            is_new = found.is_new
+            is_new, state = await self._first(stream, consumer)
             if is_new and self._progress.has_known and not self._taken:  # what goes of it from now on is somebody's
                 begin_anew(state, 0, self._progress, self._address.subject)
                 is_new = False
@@ -276,8 +275,8 @@ class Delivery:
             self._waiting.clear()
             self._size = 0
 
-    async def _first(self, stream: Stream, consumer: Consumer) -> tuple[Known, State]:
-        """What need not come, and what the stream has. Says what is not there any more."""
+    async def _first(self, stream: Stream, consumer: Consumer) -> tuple[bool, State]:
+        """Finds what need not come. Returns whether that is all that is known of the stream, see `Known`, and what it has."""
         state = await self._wanted.have(stream)
         if state.retention != "limits":
             raise Unfit(f"{stream.shown} forgets what somebody has read (its retention is {state.retention}): it must not")
@@ -288,10 +287,9 @@ class Delivery:
             await self._go_on(stream, state, consumer)  # and what was written meanwhile
             self._progress.flush()
             state = await self._wanted.have(stream)
-        found = await known(stream, state, self._progress, self._warn)
-        self._taken, self._told, _ = found
+        self._taken, self._told, is_new = await known(stream, state, self._progress, self._warn)
         self._created, self._settled_to = state.created, 0
-        return found, state
+        return is_new, state
 
     def _warn(self, words: str) -> None:
         """Says something of the stream, once until it is reached."""
@@ -502,16 +500,10 @@ class Delivery:
             following = max(found.where.next, self._progress.lines.get(found.source, 0))
             self._progress.note_lines(found.source, following, found.share)
         self._progress.mark(found.created, found.sequence, found.handed.time)
-        self._progress.note(
+        self._progress.done(
+            found.sequence,
+            found.handed.time,
             created=found.created,
-            sequence=found.sequence,
-            current=0,
-            position=0,
-            intent=0,
-            spool="",
-            line=0,
-            time=found.handed.time,
-            moment=0,
             since=self._progress.reached.since or self._progress.reached.sequence + 1,
             latest=max(found.handed.time, self._progress.reached.latest),
         )

@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..host.durable import sync
 from ..host.slots import MOST, Slots
@@ -83,15 +83,6 @@ class Reached(NamedTuple):
     """When the server got the latest message, in nanoseconds, of those from `since` on that have been written."""
     since: int = 0
     """From which number on that is known; 0 if it is not."""
-
-    def done(self, sequence: int, time: int) -> "Reached":
-        """The same when a message is the last that has been written, and none has been begun.
-
-        Args:
-            sequence: its number.
-            time: when the server got it, in nanoseconds; 0 if that is not known.
-        """
-        return self._replace(sequence=sequence, time=time, current=0, position=0, intent=0, spool="", line=0, moment=0)
 
 
 def _count(numbers: range) -> int:
@@ -229,6 +220,16 @@ class Progress:
                 reached = _with_gone(reached, gone, is_remembered="current" not in changes)
             self.reached = reached._replace(unsaid=reached.unsaid - said)
             self._slots.keep(json.dumps([self.owner, *self.reached]).encode())
+
+    def done(self, sequence: int, time: int, **changes: Any) -> None:
+        """Notes that a message is the last that has been written, and that none has been begun.
+
+        Args:
+            sequence: its number.
+            time: when the server got it, in nanoseconds; 0 if that is not known.
+            changes: of what else is reached.
+        """
+        self.note(sequence=sequence, time=time, current=0, position=0, intent=0, spool="", line=0, moment=0, **changes)
 
     def rename(self) -> str:
         """Becomes another than who has a copy of this. Returns the new name."""

@@ -14,8 +14,13 @@ from futebus.fuse.nodes import FOREIGN, OPEN_SIZE, STAT_FILES, AlreadyTaken, Nod
 ME, OTHER, THIRD = 101, 102, 103
 
 
-def nodes_of(ask: Callable[["array[int]"], int] = lambda numbers: 0) -> Nodes:
-    return Nodes(ask, lambda number, size: 0, lambda number: 0)
+def nodes_of(ask: Callable[["array[int]"], int] = lambda numbers: 0, outdated: list[int] | None = None) -> Nodes:
+    def outdate(number: int) -> int:
+        if outdated is not None:
+            outdated.append(number)
+        return 0
+
+    return Nodes(ask, lambda number, size: 0, outdate)
 
 
 @pytest.fixture
@@ -104,12 +109,7 @@ def test_an_open_node_is_long_for_the_kernel_before_anybody_writes(channel: Chan
 
 def test_what_readers_are_shown_is_not_believed_but_new_permissions_are(channel: Channel) -> None:
     outdated: list[int] = []
-
-    def outdate(number: int) -> int:
-        outdated.append(number)
-        return 0
-
-    nodes = Nodes(lambda numbers: 0, lambda number, size: 0, outdate)
+    nodes = nodes_of(outdated=outdated)
     written, read, changed = (nodes.offer(channel, bulk=False, thread=None, user=user) for user in (1, 2, 3))
     assert [nodes.size_shown(node, ME) for node in (written, read, changed)] == [0, 0, 0]
     assert not outdated, "nobody has them open"
@@ -150,12 +150,7 @@ def test_no_node_is_offered_again_that_the_kernel_knows_with_other_permissions(c
 def test_only_others_do_not_change_the_size_of_stat() -> None:
     """For who has it open, its end is where it is shown to be: tail(1) looks for lines from there."""
     outdated: list[int] = []
-
-    def outdate(number: int) -> int:
-        outdated.append(number)
-        return 0
-
-    nodes = Nodes(lambda numbers: 0, lambda number, size: 0, outdate)
+    nodes = nodes_of(outdated=outdated)
     shown = STAT_FILES[b"_stat"]
     node = nodes.offer(shown, bulk=False, thread=ME, user=0)
     assert nodes.offer(shown, bulk=False, thread=OTHER, user=0) is node

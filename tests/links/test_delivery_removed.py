@@ -1,6 +1,7 @@
 """What a delivery says of messages that a stream has no more."""
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -81,6 +82,16 @@ def read_until(master: Collector, is_over: Callable[[bytes], bool], what: str, s
 
     until(reads, what)
     return found
+
+
+def publish_each(url: str, *subjects: str, prefix: str = "") -> None:
+    """Publishes a message on each subject; its line is the subject, without what all begin with."""
+
+    async def work(stream: Stream) -> None:
+        for subject in subjects:
+            await stream.jetstream.publish(prefix + subject, subject.encode() + b"\n")
+
+    ask(url, work)
 
 
 def missed(bus: Mount, linking: Linking, url: str, master: Collector, place: Path) -> None:
@@ -696,13 +707,7 @@ def test_what_a_server_has_lost_once_is_not_said_again(
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES/lines.a.*"
 
-    def publish(*subjects: str) -> None:
-        async def work(stream: Stream) -> None:
-            for subject in subjects:
-                await stream.jetstream.publish(subject, subject.encode() + b"\n")
-
-        ask(keeping.url, work)
-
+    publish = functools.partial(publish_each, keeping.url)
     ask(keeping.url, lambda stream: stream.make(["lines.>"], max_msgs_per_subject=1))
     publish(*(f"lines.a.{number}" for number in range(30)))
     link = deliver(linking, bus / "U_x", url, place)
@@ -798,13 +803,7 @@ def test_others_come_of_which_few_are_left_where_a_server_has_lost_messages(
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES"
 
-    def publish(*subjects: str) -> None:
-        async def work(stream: Stream) -> None:
-            for subject in subjects:
-                await stream.jetstream.publish(f"lines.{subject}", subject.encode() + b"\n")
-
-        ask(keeping.url, work)
-
+    publish = functools.partial(publish_each, keeping.url, prefix="lines.")
     ask(keeping.url, lambda stream: stream.make(["lines.>"], max_msgs_per_subject=1))
     publish(*(f"{number}" for number in range(10)))
     link = deliver(linking, bus / "U_x", url, place)
@@ -837,12 +836,7 @@ def test_others_come_of_which_none_is_behind_the_first_that_a_delivery_has_writt
     master, other = collect(bus / ".U_x"), collect(bus / ".U_y")
     url = f"{keeping.url}/LINES/a.>"
 
-    def publish(*subjects: str) -> None:
-        async def work(stream: Stream) -> None:
-            for subject in subjects:
-                await stream.jetstream.publish(subject, subject.encode() + b"\n")
-
-        ask(keeping.url, work)
+    publish = functools.partial(publish_each, keeping.url)
 
     async def make(stream: Stream) -> None:
         await stream.jetstream.add_stream(name="LINES", subjects=["a.>", "b.>"], max_msgs_per_subject=1)

@@ -14,6 +14,14 @@ from futebus.nats.errors import NatsError
 from futebus.nats.marks import Mark
 
 
+def with_marks(directory: Path) -> Progress:
+    """Remembers thirty messages."""
+    progress = Progress(directory)
+    for sequence in range(1, 31):
+        progress.mark("then", sequence, sequence)
+    return progress
+
+
 def test_long_names_of_spools_push_out_the_oldest(place: Path) -> None:
     progress = Progress(place / "state")
     for number in range(300):
@@ -159,9 +167,7 @@ def test_a_loss_that_goes_on_is_one(place: Path) -> None:
 
 
 def test_what_a_server_has_lost_is_forgotten(place: Path) -> None:
-    progress = Progress(place / "state")
-    for sequence in range(1, 31):
-        progress.mark("then", sequence, sequence)
+    progress = with_marks(place / "state")
     progress.note(created="then", sequence=30, time=30)
     progress.look("then", 50)
     progress.note(gone=range(40, 51))
@@ -176,9 +182,7 @@ def test_what_a_server_has_lost_is_forgotten(place: Path) -> None:
 
 
 def test_who_goes_on_for_another_has_forgotten_when_he_notes_it(place: Path) -> None:
-    progress = Progress(place / "state")
-    for sequence in range(1, 31):
-        progress.mark("then", sequence, sequence)
+    progress = with_marks(place / "state")
     progress.look("then", 50)
     progress.note(created="then", sequence=30, time=30, since=1, latest=30)
     progress.flush()
@@ -192,9 +196,7 @@ def test_who_goes_on_for_another_has_forgotten_when_he_notes_it(place: Path) -> 
 
 def test_what_is_remembered_behind_the_last_message_is_of_lost_ones(place: Path) -> None:
     """Who has gone back, and is killed before he has kept that he forgot them."""
-    progress = Progress(place / "state")
-    for sequence in range(1, 31):
-        progress.mark("then", sequence, sequence)
+    progress = with_marks(place / "state")
     progress.note(created="then", sequence=30, time=30)
     progress.flush()
     progress.note(sequence=20, time=20)

@@ -113,25 +113,24 @@ class Link(Sender):
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._tell)
-            opened = joined
+            is_again = False
             while True:
                 try:
-                    await self._join(opened)
+                    await self._join(joined, is_again=is_again)
                 except* Removed:
                     self._life.say(f"{self._path} has been removed, and is made anew")
                 except* (NoBus, Ended):
                     if not self._waits:
                         raise
                     self._life.warn(f"{self._path}: the bus has gone; waiting")
+                    is_again = True
 
-                    def opened() -> None:
-                        self._life.say(f"{self._path} is open again")
-                        joined()
-
-    async def _join(self, joined: Callable[[], object]) -> None:
+    async def _join(self, joined: Callable[[], object], *, is_again: bool) -> None:
         # One client that reads and writes: two would hear each other.
         wait = math.inf if self._waits else 0.0
         async with Far(self._there, bus.connect(self._path, bytes, wait=wait, say=self._life.say)) as channel:
+            if is_again:
+                self._life.say(f"{self._path} is open again")
             joined()
             async with trio.open_nursery() as nursery:
                 for task in (self._read, self._write, self._look):
