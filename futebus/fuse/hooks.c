@@ -484,8 +484,10 @@ static void init_connection(void *userdata, struct fuse_conn_info *conn)
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17)
     fuse_unset_feature_flag(conn, FUSE_CAP_ASYNC_DIO);
     fuse_unset_feature_flag(conn, FUSE_CAP_ASYNC_READ);
+    /* Else the kernel itself makes an inode that is opened with O_TRUNC short, behind our answer. */
+    fuse_unset_feature_flag(conn, FUSE_CAP_ATOMIC_O_TRUNC);
 #else
-    conn->want &= ~(unsigned)(FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ);
+    conn->want &= ~(unsigned)(FUSE_CAP_ASYNC_DIO | FUSE_CAP_ASYNC_READ | FUSE_CAP_ATOMIC_O_TRUNC);
 #endif
     conn->max_background = MAX_BACKGROUND;
     conn->congestion_threshold = MAX_BACKGROUND;

@@ -123,6 +123,16 @@ def test_chmod_chown_touch_and_truncate_work_as_on_any_file(bus: Mount) -> None:
     assert found.st_nlink == 1
 
 
+@pytest.mark.parametrize("how", [">", ">>", "<>", "<"])
+def test_opening_a_channel_changes_no_times_of_it(bus: Mount, how: str) -> None:
+    channel = bus.touch("B_x")
+    os.utime(channel, ns=(1_000_000_001, 2_000_000_002))
+    changed = channel.stat().st_ctime_ns
+    run("sh", "-c", f"exec 5{how} {channel}")
+    found = channel.stat()
+    assert (found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns) == (1_000_000_001, 2_000_000_002, changed)
+
+
 def test_the_files_owner_is_its_creator_and_its_mode_knows_the_umask(mounting: Mounting) -> None:
     bus = mounting("allow_other")
     run("sh", "-c", f"umask 027; echo > {bus / 'B_x'}", user=65534, group=65534, extra_groups=[])

@@ -159,7 +159,16 @@ def test_a_change_of_its_permissions_is_no_end_of_file_for_a_reader(bus: Mount, 
 
 
 @pytest.mark.parametrize(
-    "call", ["stat({})", "utime({})", "chmod({}, 0o644)", "truncate({}, 0)", "chmod({}, 0o600 + time.time_ns() % 64)"]
+    "call",
+    [
+        "stat({})",
+        "utime({})",
+        "chmod({}, 0o644)",
+        "truncate({}, 0)",
+        "close(os.open({}, os.O_WRONLY | os.O_TRUNC))",
+        "close(os.open({}, os.O_RDONLY | os.O_TRUNC))",
+        "chmod({}, 0o600 + time.time_ns() % 64)",
+    ],
 )
 def test_what_others_do_with_a_channel_while_it_is_opened_changes_nothing_for_its_readers(
     bus: Mount, start: Start, call: str
@@ -236,13 +245,19 @@ def test_tar_does_not_wait(bus: Mount) -> None:
     os.close(master)
 
 
+@pytest.mark.parametrize("command", ["echo $i", "printf '%s\\n' $i | busybox dd 2> /dev/null"], ids=["bash", "busybox"])
 @pytest.mark.parametrize("how", [">", "1<>"])
-def test_writers_of_one_description_exclude_nobody_in_the_kernel(mounting: Mounting, start: Start, how: str) -> None:
-    """The lock that a write holds would have the second wait beyond the reach of signals."""
+def test_writers_of_one_description_exclude_nobody_in_the_kernel(
+    mounting: Mounting, start: Start, how: str, command: str
+) -> None:
+    """The lock that a write holds would have the second wait beyond the reach of signals.
+
+    Whether they ask for the file's size before they write, as bash does, or not.
+    """
     bus = mounting("max_queue=4")
     master = os.open(bus / ".U_jobs", os.O_RDWR | os.O_CREAT)
     process = start(
-        "bash", "-c", f"for i in 1 2 3; do while echo $i; do :; done & done {how} {bus.path}/U_jobs; wait", stdout=None
+        "bash", "-c", f"for i in 1 2 3; do while {command}; do :; done & done {how} {bus.path}/U_jobs; wait", stdout=None
     )
     until(lambda: waiting_writes(process.pid) == 3, "three processes wait in the bus")
     os.killpg(process.pid, signal.SIGKILL)
