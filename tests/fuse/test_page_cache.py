@@ -245,20 +245,34 @@ def test_tar_does_not_wait(bus: Mount) -> None:
     os.close(master)
 
 
-@pytest.mark.parametrize("command", ["echo $i", "printf '%s\\n' $i | busybox dd 2> /dev/null"], ids=["bash", "busybox"])
 @pytest.mark.parametrize("how", [">", "1<>"])
-def test_writers_of_one_description_exclude_nobody_in_the_kernel(
-    mounting: Mounting, start: Start, how: str, command: str
-) -> None:
-    """The lock that a write holds would have the second wait beyond the reach of signals.
-
-    Whether they ask for the file's size before they write, as bash does, or not.
-    """
+def test_writers_of_one_description_exclude_nobody_in_the_kernel(mounting: Mounting, start: Start, how: str) -> None:
+    """The lock that a write holds would have the second wait beyond the reach of signals."""
     bus = mounting("max_queue=4")
+    script = f"for i in 1 2 3; do while echo $i; do :; done & done {how} {bus.path}/U_jobs; wait"
+    check_that_three_can_wait(bus, start, ["bash", "-c", script])
+
+
+@pytest.mark.parametrize("how", ["O_TRUNC", "O_TRUNC | os.O_CREAT", "O_CREAT"])
+def test_writers_need_not_ask_for_a_size_to_exclude_nobody(mounting: Mounting, start: Start, how: str) -> None:
+    """As bash does before its echo."""
+    bus = mounting("max_queue=4")
+    script = f"""
+import os
+file = os.open({str(bus / "U_jobs")!r}, os.O_WRONLY | os.{how})
+for _ in 1, 2:
+    if not os.fork():
+        break
+while True:
+    os.write(file, b"x\\n")
+"""
+    check_that_three_can_wait(bus, start, [sys.executable, "-c", script])
+
+
+def check_that_three_can_wait(bus: Mount, start: Start, command: list[str]) -> None:
+    """In their writes to `U_jobs` by one description, where signals reach them."""
     master = os.open(bus / ".U_jobs", os.O_RDWR | os.O_CREAT)
-    process = start(
-        "bash", "-c", f"for i in 1 2 3; do while {command}; do :; done & done {how} {bus.path}/U_jobs; wait", stdout=None
-    )
+    process = start(*command, stdout=None)
     until(lambda: waiting_writes(process.pid) == 3, "three processes wait in the bus")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(DEADLINE)
