@@ -19,10 +19,6 @@ ROOT_ATTR_TIMEOUT = 1.0
 """Seconds for which the kernel may believe the directory's attributes. It asks for them on every path walk, and what it changes
 itself it knows at once; only a time stamp that moves when a master closes can be seen that much too late."""
 
-ENTRY_ATTR_TIMEOUT = 0.001
-"""Seconds for which the kernel may believe what it is told of a channel that it looks up: it asks for that again before it opens
-it. As soon as somebody opens that node, it does not believe it any more."""
-
 _PROTECTED_REGULAR = Path("/proc/sys/fs/protected_regular")
 _STAT_MODE = stat.S_IFREG | 0o444
 
@@ -117,6 +113,4 @@ class Attributes:
         """The same as an entry of the directory: with its node id too, and st_ino in st_rdev (see hooks.c)."""
         entry = self.of(node, nodes.OPEN_SIZE if node.opens else 0)
         entry.st_ino, entry.st_rdev = node.number, node.file.number
-        if not node.opens:
-            entry.attr_timeout = ENTRY_ATTR_TIMEOUT
         return entry

@@ -151,7 +151,7 @@ class Directory(pyfuse3.Operations):
             file.atime = attr.st_atime_ns
         if fields.update_mtime:
             file.mtime = attr.st_mtime_ns
-        if fields.update_mtime or not fields.update_size:  # not `>` or ftruncate(2), which change nothing
+        if fields.update_mode or not fields.update_size:  # `>` alone changes nothing
             file.ctime = self._clock()
         if node is None:
             return self._attributes.of_root()
