@@ -158,9 +158,6 @@ class Progress:
         self.lines: dict[str, int] = {source: line for source, (line, _) in shares.items()}
         """Of spools, see `source_of`: the number of the next line."""
         self._shares: dict[str, str] = {source: share for source, (_, share) in shares.items()}
-        if source := self.reached.spool:
-            self.lines[source] = max(self.reached.line, self.lines.get(source, 0))
-            self._shares.setdefault(source, source)
         known = json.loads(self._known_slots.content or b'["", 0, []]')
         known += [[], {}][len(known) - 3 :]  # versions before this one remembered no consumers
         self._created, self._looked, marks, self.consumers, self.handed, *_ = known  # and one of them two numbers more
@@ -173,6 +170,9 @@ class Progress:
         """Whether nobody has used the directory before."""
         if self._lines_slots.content is None:
             self._lines_slots.keep(b"{}")  # from now on, nothing is damage
+        if source := self.reached.spool:
+            # Of a message that was written in part. What is noted of the next one would be the last of it.
+            self.note_lines(source, max(self.reached.line, self.lines.get(source, 0)), self._shares.get(source, source))
         if is_new or self.reached.subjects != subjects:
             self.note(subjects=subjects)
             self.flush()

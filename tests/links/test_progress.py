@@ -271,3 +271,21 @@ def test_who_has_waited_for_one_that_is_discarded_begins_with_none(place: Path, 
     again.discard()  # it is not its own
     again.close()
     assert sorted(path.name for path in directory.iterdir()) == ["known", "lines", "process", "reached"]
+
+
+@pytest.mark.parametrize("how", ["gone back", "another's message"])
+def test_the_lines_of_a_message_that_was_written_in_part_are_known_behind_what_comes_next(place: Path, how: str) -> None:
+    """A server may have lost it, and its recorder adds it again."""
+    source = source_of("lines", "spool")
+    progress = Progress(place / "state")
+    progress.note(created="then", sequence=7, current=8, position=50, spool=source, line=123)
+    progress.close()
+    progress = Progress(place / "state")
+    if how == "gone back":
+        progress.done(5, 55)
+    else:
+        progress.note(current=8, position=0, spool="", line=0)
+    progress.close()
+    progress = Progress(place / "state")
+    assert progress.lines == {source: 123}
+    progress.close()
