@@ -138,10 +138,13 @@ class Directory(pyfuse3.Operations):
         if ctx.uid not in (0, file.uid):
             # A write of anybody takes these bits away.
             harmless = {file.mode & ~bits for bits in (0, stat.S_ISUID, stat.S_ISGID, stat.S_ISUID | stat.S_ISGID)}
-            changes_mode = fields.update_mode and attr.st_mode & _MODE_BITS not in harmless
+            changes_mode = fields.update_mode and not fields.update_size and attr.st_mode & _MODE_BITS not in harmless
             if changes_mode or fields.update_uid or fields.update_gid:
                 raise Forbidden("it belongs to somebody else")
-        if fields.update_mode:
+        if fields.update_mode and fields.update_size:
+            # The kernel takes these bits away for `>`. The others are as it knew them: somebody may have changed them since.
+            file.mode &= attr.st_mode | ~(stat.S_ISUID | stat.S_ISGID)
+        elif fields.update_mode:
             file.mode = attr.st_mode & _MODE_BITS
         if fields.update_uid:
             file.uid = attr.st_uid

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from ..helpers.mounts import SHOWN, Mount, Mounting, run
+from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
 
@@ -131,6 +132,22 @@ def test_opening_a_channel_changes_no_times_of_it(bus: Mount, how: str) -> None:
     run("sh", "-c", f"exec 5{how} {channel}")
     found = channel.stat()
     assert (found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns) == (1_000_000_001, 2_000_000_002, changed)
+
+
+def test_a_chmod_stays_while_others_open_with_trunc(mounting: Mounting, start: Start) -> None:
+    """The kernel takes set-user-ID away for them, by a mode that it has asked for before."""
+    bus = mounting("allow_other")
+    channel = bus.touch("B_x")
+    channel.chmod(0o4622)
+    words = ["sh", "-c", f"echo; while : > {channel}; do :; done"]
+    others = [start(*words, user=65534, group=65534, extra_groups=[]) for _ in range(2)]
+    for other in others:
+        assert other.stdout is not None
+        other.stdout.readline()
+    for mode in range(3000):
+        channel.chmod(0o4622 | (mode & 0o145))
+        assert channel.stat().st_mode & 0o777 == 0o622 | (mode & 0o145)
+    assert all(other.poll() is None for other in others)
 
 
 def test_the_files_owner_is_its_creator_and_its_mode_knows_the_umask(mounting: Mounting) -> None:
