@@ -90,6 +90,14 @@ class Shell:
         until(is_there, f"it shows {line!r}")
         self._seen += 1
 
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """What fails meanwhile fails with all that it has shown."""
+        try:
+            yield
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it shows {self.shown}") from None
+
     @property
     def shown(self) -> str:
         """All that it has shown."""

@@ -197,6 +197,7 @@ def test_a_publisher_that_dies_is_started_when_there_are_descriptors(bus: Mount,
 
 def test_a_recorder_without_descriptors_ends_as_ever(bus: Mount, recording: Recording, keeping: Server) -> None:
     recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
+    recorder.drain()
     leave(recorder.holder, 0)
     (bus / "U_x").write_bytes(numbered(0, 10))
     recorder.end()

@@ -41,23 +41,24 @@ def test_the_programs_of_the_page(mounting: Mounting, place: Path, start: Start,
 
     # A shell of Spark wants a terminal.
     shell = Shell(start, place, "shell", "script", "-qfec", f"pyspark {SMALL}", "/dev/null")
-    until(lambda: ">>> " in shell.shown, "it can be typed into", SLOW)
-    for line in (
-        *own_format.splitlines(),
-        "alerts = jobs.selectExpr(\"'here' AS host\", 'value AS reason')",
-        *writing.splitlines(),
-    ):
-        shell.type(line)
-    alerts = collect(bus / "B_alerts")
-    bus.wait_for_clients(1, "U_jobs", deadline=SLOW)
-    (bus / "U_jobs").write_text("job 1\n")
-    until(lambda: alerts.data == b"here: job 1\n", "it is sent", SLOW)
+    with shell.telling():
+        until(lambda: ">>> " in shell.shown, "it can be typed into", SLOW)
+        for line in (
+            *own_format.splitlines(),
+            "alerts = jobs.selectExpr(\"'here' AS host\", 'value AS reason')",
+            *writing.splitlines(),
+        ):
+            shell.type(line)
+        alerts = collect(bus / "B_alerts")
+        bus.wait_for_clients(1, "U_jobs", deadline=SLOW)
+        (bus / "U_jobs").write_text("job 1\n")
+        until(lambda: alerts.data == b"here: job 1\n", "it is sent", SLOW)
 
-    for line in first.splitlines():
-        shell.type(line)
-    bus.wait_for_clients(1, "B_log", deadline=SLOW)
-    (bus / "B_log").write_text("hello, Spark\n")
-    until(lambda: "|hello, Spark|" in shell.shown, "it is on the console", SLOW)
+        for line in first.splitlines():
+            shell.type(line)
+        bus.wait_for_clients(1, "B_log", deadline=SLOW)
+        (bus / "B_log").write_text("hello, Spark\n")
+        until(lambda: "|hello, Spark|" in shell.shown, "it is on the console", SLOW)
 
     assert submitted.wait(SLOW) == 0, (place / "submitted").read_text()
     assert "columns: ['value', 'channel', 'offset', 'timestamp', 'address']\n" in (place / "submitted").read_text()
