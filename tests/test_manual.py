@@ -202,13 +202,14 @@ def test_the_archive(mounting: Mounting, place: Path, start: Start) -> None:
     # Everything of one example is typed at once: it must not depend on how quickly somebody types.
     shell = Shell(start, place, "figures")
     shell.type(figures)
-    bus.wait_for_clients(1, "B_stats", waits="read")
-    bus.wait_for_clients(1, "U_jobs", role="master")
-    bus.wait_for_clients(1, "B_log")
-    (bus / "B_log").write_text("one\n")
-    (bus / "U_jobs").write_text("two\n")
-    until(lambda: texts() == ["one", "two"], "they are archived", SLOW)
-    until(lambda: "channel=U_jobs lines=1" in shell.shown, "there are figures", SLOW)
+    with shell.telling():
+        bus.wait_for_clients(1, "B_stats", waits="read")
+        bus.wait_for_clients(1, "U_jobs", role="master")
+        bus.wait_for_clients(1, "B_log")
+        (bus / "B_log").write_text("one\n")
+        (bus / "U_jobs").write_text("two\n")
+        until(lambda: texts() == ["one", "two"], "they are archived", SLOW)
+        until(lambda: "channel=U_jobs lines=1" in shell.shown, "there are figures", SLOW)
     os.killpg(shell.process.pid, signal.SIGTERM)
     until(lambda: not bus.clients(), "it has ended", SLOW)
 

@@ -41,6 +41,11 @@ def test_the_programs_of_the_page(mounting: Mounting, place: Path, start: Start,
 
     # A shell of Spark wants a terminal.
     shell = Shell(start, place, "shell", "script", "-qfec", f"pyspark {SMALL}", "/dev/null")
+
+    def joined(channel: str) -> bool:
+        assert "failed to connect back" not in shell.shown  # Spark has given up
+        return len(bus.clients(channel)) == 1
+
     with shell.telling():
         until(lambda: ">>> " in shell.shown, "it can be typed into", SLOW)
         for line in (
@@ -50,13 +55,13 @@ def test_the_programs_of_the_page(mounting: Mounting, place: Path, start: Start,
         ):
             shell.type(line)
         alerts = collect(bus / "B_alerts")
-        bus.wait_for_clients(1, "U_jobs", deadline=SLOW)
+        until(lambda: joined("U_jobs"), "Spark reads U_jobs", SLOW)
         (bus / "U_jobs").write_text("job 1\n")
         until(lambda: alerts.data == b"here: job 1\n", "it is sent", SLOW)
 
         for line in first.splitlines():
             shell.type(line)
-        bus.wait_for_clients(1, "B_log", deadline=SLOW)
+        until(lambda: joined("B_log"), "Spark reads B_log", SLOW)
         (bus / "B_log").write_text("hello, Spark\n")
         until(lambda: "|hello, Spark|" in shell.shown, "it is on the console", SLOW)
 
