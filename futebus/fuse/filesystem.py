@@ -141,8 +141,8 @@ class Directory(pyfuse3.Operations):
             changes_mode = fields.update_mode and not fields.update_size and attr.st_mode & _MODE_BITS not in harmless
             if changes_mode or fields.update_uid or fields.update_gid:
                 raise Forbidden("it belongs to somebody else")
-        if fields.update_mode and fields.update_size:
-            # The kernel takes these bits away for `>`. The others are as it knew them: somebody may have changed them since.
+        if fields.update_mode and (fields.update_size or fields.update_uid or fields.update_gid):
+            # The kernel takes these bits away for `>` and chown. The others are as it knew them, and may have been changed since.
             file.mode &= attr.st_mode | ~(stat.S_ISUID | stat.S_ISGID)
         elif fields.update_mode:
             file.mode = attr.st_mode & _MODE_BITS

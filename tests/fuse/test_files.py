@@ -150,6 +150,20 @@ def test_a_chmod_stays_while_others_open_with_trunc(mounting: Mounting, start: S
     assert all(other.poll() is None for other in others)
 
 
+def test_a_chmod_stays_while_the_channels_group_changes(mounting: Mounting, start: Start) -> None:
+    bus = mounting("allow_other")
+    channel, same = bus.touch("B_x"), bus / "+B_x"  # the kernel lets two names go on at the same time
+    words = "import os, sys\nprint(flush=True)\nwhile True: os.chown(sys.argv[1], -1, 65534)"
+    other = start(sys.executable, "-c", words, same)
+    assert other.stdout is not None
+    other.stdout.readline()
+    for mode in range(3000):
+        channel.chmod(0o4622)
+        channel.chmod(0o600 | (mode & 0o044))
+        assert channel.stat().st_mode & 0o777 == 0o600 | (mode & 0o044)
+    assert other.poll() is None
+
+
 def test_the_files_owner_is_its_creator_and_its_mode_knows_the_umask(mounting: Mounting) -> None:
     bus = mounting("allow_other")
     run("sh", "-c", f"umask 027; echo > {bus / 'B_x'}", user=65534, group=65534, extra_groups=[])
