@@ -139,7 +139,7 @@ class Directory(pyfuse3.Operations):
             # A write of anybody takes these bits away.
             harmless = {file.mode & ~bits for bits in (0, stat.S_ISUID, stat.S_ISGID, stat.S_ISUID | stat.S_ISGID)}
             changes_mode = fields.update_mode and not fields.update_size and attr.st_mode & _MODE_BITS not in harmless
-            if changes_mode or fields.update_uid or fields.update_gid:
+            if changes_mode or fields.update_uid or fields.update_gid or fields.update_ctime:  # see `mark_times` of hooks.c
                 raise Forbidden("it belongs to somebody else")
         if fields.update_mode and (fields.update_size or fields.update_uid or fields.update_gid):
             # The kernel takes these bits away for `>` and chown. The others are as it knew them, and may have been changed since.

@@ -15,6 +15,7 @@
  * - ioctl(2) with a number of ours reaches a fourth or fifth callable, with the handle of the open file that it is about.
  * - A READ that comes from the kernel's page cache (mmap, sendfile, readahead) is refused: nobody would be there to interrupt it.
  * - Inodes can be made long (FUSE_NOTIFY_STORE), so that writes of one inode do not exclude each other.
+ * - Who sets times that are not both "now", which only the owner may, is told from who sets those: see `mark_times`.
  * - The kernel can be told not to believe what it is about to be told of an inode (FUSE_NOTIFY_INVAL_INODE).
  * - Runs of READ and WRITE requests are served without a pass through the event loop between them.
  *
@@ -493,6 +494,21 @@ static void init_connection(void *userdata, struct fuse_conn_info *conn)
     conn->congestion_threshold = MAX_BACKGROUND;
 }
 
+static void (*pyfuse3_setattr)(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi);
+
+#define BOTH_NOW (FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW)
+
+/* pyfuse3 does not tell "now" from a time that somebody names. Its `update_ctime` does from here on: the kernel itself sends a
+ * ctime with cached writes only, of which we have none. "Now" for one of the times alone is the owner's right as well. */
+static void mark_times(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+{
+    to_set &= ~FUSE_SET_ATTR_CTIME;
+    if (to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME) && !(to_set & FUSE_SET_ATTR_SIZE)
+        && (to_set & BOTH_NOW) != BOTH_NOW)
+        to_set |= FUSE_SET_ATTR_CTIME;
+    pyfuse3_setattr(req, ino, attr, to_set, fi);
+}
+
 /* pyfuse3's table with our functions in it. */
 static const struct fuse_lowlevel_ops *hooked_operations(const struct fuse_lowlevel_ops *theirs, size_t size)
 {
@@ -501,6 +517,8 @@ static const struct fuse_lowlevel_ops *hooked_operations(const struct fuse_lowle
     memcpy(&ours, theirs, size < sizeof ours ? size : sizeof ours);
     pyfuse3_init = ours.init;
     ours.init = init_connection;
+    pyfuse3_setattr = ours.setattr;
+    ours.setattr = mark_times;
     ours.read = serve_read;
     ours.write = serve_write;
     ours.ioctl = serve_ioctl;

@@ -119,6 +119,38 @@ print(flush=True)
     os.close(master)
 
 
+def test_who_has_given_a_channel_away_cannot_set_its_times_by_a_descriptor_but_to_now(bus: Mount, start: Start) -> None:
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    os.chown(bus / "U_x", 64001, 64001)
+    script = """
+slave = os.open(sys.argv[1], os.O_WRONLY)
+os.utime(slave, ns=(1, 1))
+print("here", flush=True)
+sys.stdin.readline()
+try:
+    os.utime(slave, ns=(2, 2))
+except PermissionError as error:
+    print(error.strerror, end=" ", flush=True)
+for touch in ["-d", "@0"], ["-a"], ["-m"], []:
+    onto = [(os.POSIX_SPAWN_DUP2, slave, 1), (os.POSIX_SPAWN_CLOSE, 2)]
+    process = os.posix_spawnp("touch", ["touch", *touch, "-"], os.environ, file_actions=onto)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), end=" ", flush=True)
+print(flush=True)
+"""
+    ann = python(start, 64001, script, bus / "U_x")
+    assert line_of(ann) == "here\n"
+    assert (bus / "U_x").stat().st_mtime_ns == 1
+    os.chown(bus / "U_x", 64002, 64002)
+    os.chmod(bus / "U_x", 0o602)
+    assert ann.stdin
+    ann.stdin.write("go\n")
+    ann.stdin.flush()
+    assert line_of(ann) == "Operation not permitted 1 1 1 0 \n"
+    found = (bus / "U_x").stat()
+    assert found.st_atime_ns == found.st_mtime_ns > 10**18, "who may write may touch"
+    os.close(master)
+
+
 def test_nothing_in_stat_or_the_log_moves_a_terminals_cursor(mounting: Mounting, start: Start) -> None:
     bus = mounting("allow_other", command=[sys.executable, "-m", "futebus.commands.futebus", "-d"])
     script = """
