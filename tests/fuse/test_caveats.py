@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,75 @@ def test_who_changes_a_channel_by_a_descriptor_waits_for_a_write_by_it(mounting:
         first.wait(DEADLINE)
     assert second.wait(DEADLINE) == 0
     os.close(file)
+    os.close(master)
+
+
+@pytest.fixture
+def bound(tmp_path: Path) -> Iterator[Callable[[Path], Path]]:
+    """Makes a bind mount of a path and returns where; it is unmounted in the end."""
+    place = tmp_path / "bound"
+
+    def bind(path: Path) -> Path:
+        if path.is_dir():
+            place.mkdir()
+        else:
+            place.touch()
+        subprocess.run(["mount", "--bind", path, place], check=True)
+        return place
+
+    yield bind
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.parametrize("how", [">", ">>"])
+def test_a_bind_mount_of_a_channel_is_one_file_for_all_who_write(
+    mounting: Mounting, start: Start, bound: Callable[[Path], Path], how: str
+) -> None:
+    bus = mounting("max_queue=1")
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    place = bound(bus / "U_x")
+    (bus / "U_x").write_text("full\n")
+    first = start("bash", "-c", f"echo first >{place}")
+    bus.wait_for_blocked_writers(1, "U_x")
+    with WATCH.expecting() as stuck:
+        second = start("bash", "-c", f"echo second {how}{place}")
+        until(lambda: state_of(second.pid) == "D", "the second waits in the kernel")
+        until(lambda: stuck, "and stays there")
+        third = start("bash", "-c", f"echo third {how}{bus / 'U_x'}")
+        bus.wait_for_blocked_writers(2, "U_x")
+        first.kill()
+        first.wait(DEADLINE)
+    third.kill()
+    third.wait(DEADLINE)
+    bus.wait_for_blocked_writers(1, "U_x")
+    assert os.read(master, 100) == b"full\n"
+    assert second.wait(DEADLINE) == 0
+    assert os.read(master, 100) == b"second\n"
+    os.close(master)
+    until(lambda: "U_x" not in os.listdir(bus.path), "the channel is gone")
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    with pytest.raises(OSError, match="Stale file handle"):
+        place.write_text("to nobody\n")
+    os.close(master)
+
+
+@pytest.mark.parametrize("how", [">", ">>"])
+def test_at_a_bind_mount_of_the_bus_nobody_waits_for_another(
+    mounting: Mounting, start: Start, bound: Callable[[Path], Path], how: str
+) -> None:
+    bus = mounting("max_queue=1")
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    place = bound(bus.path) / "U_x"
+    (bus / "U_x").write_text("full\n")
+    start("bash", "-c", f"echo first {how}{place}")
+    bus.wait_for_blocked_writers(1, "U_x")
+    start("bash", "-c", f"echo second {how}{place}")
+    bus.wait_for_blocked_writers(2, "U_x")
+    assert run("chmod", "622", place).returncode == 0
+    got = b""
+    while got.count(b"\n") < 3:
+        got += os.read(master, 100)
+    assert sorted(got.split()) == [b"first", b"full", b"second"]
     os.close(master)
 
 
