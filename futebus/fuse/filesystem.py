@@ -136,7 +136,7 @@ class Directory(pyfuse3.Operations):
             self._bus.keep(file)
         # For an open file the kernel may go by an owner whom the channel had when it was opened.
         if ctx.uid not in (0, file.uid):
-            # A write of anybody takes these bits away.
+            # These bits the kernel may take away for whoever writes.
             harmless = {file.mode & ~bits for bits in (0, stat.S_ISUID, stat.S_ISGID, stat.S_ISUID | stat.S_ISGID)}
             changes_mode = fields.update_mode and not fields.update_size and attr.st_mode & _MODE_BITS not in harmless
             if changes_mode or fields.update_uid or fields.update_gid or fields.update_ctime:  # see `mark_times` of hooks.c
