@@ -40,7 +40,10 @@ EXPIRES_SECONDS = 20.0
 """For how long the server is to wait for messages before it is asked again."""
 
 HEARTBEAT_SECONDS = 5.0
-"""How often it says meanwhile that it is there. When it misses two, it is given up."""
+"""How often it says meanwhile that it is there."""
+
+SILENT_SECONDS = 2.5 * HEARTBEAT_SECONDS
+"""When it says nothing for so long, it is given up."""
 
 MAKING_SECONDS = 1.0
 """For how long it is made at most when we are to end: without one, nobody who takes over knows how far we have come."""
@@ -405,7 +408,7 @@ class Consumer:
                         changed.cancel()
                     if movement.goes_on():  # a message may take long
                         self._heard = loop.time()
-                    if loop.time() - self._heard > 2.5 * HEARTBEAT_SECONDS:
+                    if loop.time() - self._heard > SILENT_SECONDS:
                         raise Away(f"{self._stream.connection.server.shown} does not answer")
         finally:
             closed.cancel()

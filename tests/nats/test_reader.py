@@ -34,9 +34,9 @@ def test_waiting_for_the_next(reading: Reading) -> None:
     assert not reader.wait_for(4, 0.01)
     assert not reader.wait_for(4, 0.01)
     fill(other, 1)
-    assert reader.wait_for(4, 30)
+    assert reader.wait_for(4, DEADLINE)
     assert numbers(reader, 4, 5) == [0]
-    assert reader.wait_for(2, 30)
+    assert reader.wait_for(2, DEADLINE)
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
@@ -52,7 +52,7 @@ def test_one_who_waits_is_forgotten(reading: Reading, monkeypatch: pytest.Monkey
     if is_idle:
         pull._asked_at -= fetching.IDLE_SECONDS
     fill(other, 1)
-    assert reader.wait_for(2, 5)
+    assert reader.wait_for(2, DEADLINE)
     assert numbers(reader, 2, 3, headers_only=True) == [0]
     assert reader.connections == 1
 
@@ -68,7 +68,7 @@ def test_what_came_while_nobody_listened_is_heard(reading: Reading) -> None:
     pull._asked_at -= fetching.ASKED_SECONDS + 1
     assert pull.is_deaf
     until(lambda: reader.do(lambda stream: pull.is_known()), "it is heard")
-    assert reader.wait_for(2, 5)
+    assert reader.wait_for(2, DEADLINE)
     assert reader._pull is None
 
 
