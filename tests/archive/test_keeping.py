@@ -51,7 +51,7 @@ class Trial:
             self.kept.look()
             return condition()
 
-        until(met, what, 100)
+        until(met, what)
 
     def look_for_ever(self) -> None:
         self.look_until(lambda: False, "it is given up")
@@ -124,7 +124,7 @@ def test_a_query_that_fails_while_it_is_looked_at_has_not_ended(trial: Make) -> 
         def exception(self) -> Exception | None:
             found = query.exception()
             looked.set()
-            until(lambda: not query.isActive, "it has failed", 100)
+            until(lambda: not query.isActive, "it has failed")
             return found
 
     made.kept.query = cast(StreamingQuery, Failing())

@@ -367,7 +367,7 @@ def test_a_compaction_that_fails_is_tried_again(
     thread = threading.Thread(target=archiving._compact)
     thread.start()
     try:
-        until(lambda: archiving._failure or len(files(root)) == 2, "it is compacted", 60)
+        until(lambda: archiving._failure or len(files(root)) == 2, "it is compacted")
     finally:
         archiving._stopping.set()
         thread.join()

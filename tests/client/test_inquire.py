@@ -12,7 +12,7 @@ from futebus.client.inquire import inquire
 from futebus.core.inquiry import FORM, REQUEST
 from futebus.core.kinds import Role
 from tests.helpers.mounts import Mount, Mounting, bash, run
-from tests.helpers.waiting import until
+from tests.helpers.waiting import DEADLINE, until
 
 ID = [sys.executable, "-m", "futebus.commands.id"]
 
@@ -91,7 +91,7 @@ def test_it_can_be_asked_while_a_read_and_a_write_wait(mounting: Mounting) -> No
     asked = bash(
         f"""exec 3<>{bus.path}/U_x; cat <&3 & {{ echo 1; echo 2; echo 3; }} >&3 &
         until grep -q 'U_x .* write ' {bus.path}/_stat; do :; done
-        timeout 5 {" ".join(ID)} <&3; kill -9 $(jobs -p)"""
+        timeout {DEADLINE:.0f} {" ".join(ID)} <&3; kill -9 $(jobs -p)"""
     )
     assert asked.stdout == "2\n", asked
     os.close(master)

@@ -239,7 +239,7 @@ def test_an_open_channel_has_a_size_for_its_writers_only(bus: Mount) -> None:
 def test_tar_does_not_wait(bus: Mount) -> None:
     writer = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
     master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
-    done = bash(f"timeout 15 tar -C {bus.path} -cf - . | tar -tf -")
+    done = bash(f"timeout {DEADLINE:.0f} tar -C {bus.path} -cf - . | tar -tf -")
     assert {"./B_x", "./U_x", "./_stat"} <= set(done.stdout.split())
     os.close(writer)
     os.close(master)

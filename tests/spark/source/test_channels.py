@@ -54,10 +54,10 @@ class Driver:
         return True
 
     def wait_for(self, lines: int) -> None:
-        until(lambda: self.batch() and len(self.said) >= lines, f"{lines} lines, and not only {len(self.said)}", 60)
+        until(lambda: self.batch() and len(self.said) >= lines, f"{lines} lines, and not only {len(self.said)}")
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        until(lambda: (self.batch(), condition())[1], what, 60)
+        until(lambda: (self.batch(), condition())[1], what)
 
 
 @pytest.fixture

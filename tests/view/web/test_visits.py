@@ -10,6 +10,8 @@ from futebus.view import complaints
 from futebus.view.web import visits
 from futebus.view.web.visits import MOST_OF_OTHERS, MOST_OF_USER, Visits
 
+from ...helpers.waiting import DEADLINE
+
 ANN, BOB = 64001, 64002
 
 Threads = list[Callable[[], object]]
@@ -20,7 +22,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Threads:
     """Those that were begun: they run when the test says so."""
     begun: Threads = []
     monkeypatch.setattr("futebus.view.errands.start", begun.append)
-    monkeypatch.setattr("futebus.view.errands.PATIENCE", 0.05)
+    monkeypatch.setattr("futebus.view.errands.PATIENCE", DEADLINE)
     monkeypatch.setattr(visits, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(visits, "_places", visits._Places())
     return begun
