@@ -15,11 +15,8 @@ from .helpers.collectors import Collect
 from .helpers.mounts import Mount, Mounting, abort, bash, run
 from .helpers.papers import TREE, Shell, environment, examples
 from .helpers.programs import Start
-from .helpers.waiting import DEADLINE, until
+from .helpers.waiting import DEADLINE, SLOW, until
 from .spool.spools import lines_of
-
-SLOW = 200.0
-"""Seconds that a Spark may take to start on a machine that has much to do."""
 
 
 def typed(example: str, bus: Path, place: Path) -> str:

@@ -14,9 +14,6 @@ from ..helpers import java
 COMMAND = [sys.executable, "-m", "futebus.commands.archive"]
 QUICK = ["--conf", f"spark.driver.extraJavaOptions={java.QUICK}", "--master", "local[2]"]
 
-SLOW = 200.0
-"""Seconds that a Spark may take to start on a machine that has much to do."""
-
 PARTITIONS = pa.schema([("channel", pa.string()), ("date", pa.string()), ("hour", pa.string())])
 SCHEMA = "channel STRING, value STRING, offset LONG, timestamp TIMESTAMP, address STRING"
 

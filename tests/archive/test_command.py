@@ -24,8 +24,8 @@ from ..helpers.insistent import Insistent
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.processes import kill_all, members
 from ..helpers.programs import Start
-from ..helpers.waiting import DEADLINE, until
-from .archives import COMMAND, QUICK, SLOW, files, read
+from ..helpers.waiting import DEADLINE, SLOW, until
+from .archives import COMMAND, QUICK, files, read
 
 
 def archived(root: Path) -> int:

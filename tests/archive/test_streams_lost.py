@@ -17,8 +17,8 @@ from futebus.spark.remote import read_place
 from ..helpers.nats import Server, keeping, serving
 from ..helpers.programs import Start
 from ..helpers.streams import Filled, Filling, filling, put_back
-from ..helpers.waiting import until
-from .archives import COMMAND, QUICK, SLOW, table
+from ..helpers.waiting import SLOW, until
+from .archives import COMMAND, QUICK, table
 from .test_command import archived, kill
 
 __all__ = ["filling", "keeping", "serving"]

@@ -15,8 +15,8 @@ from futebus.nats.errors import NoStream
 from ..helpers.nats import Server, keeping, serving
 from ..helpers.programs import Start
 from ..helpers.streams import NAME, Filled, Filling, filling
-from ..helpers.waiting import until
-from .archives import COMMAND, QUICK, SLOW, table
+from ..helpers.waiting import SLOW, until
+from .archives import COMMAND, QUICK, table
 from .test_command import archived
 
 __all__ = ["filling", "keeping", "serving"]

@@ -13,8 +13,8 @@ from futebus.commands import archive
 
 from ..helpers.mounts import Mount
 from ..helpers.programs import Start
-from ..helpers.waiting import DEADLINE
-from .archives import COMMAND, QUICK, SLOW
+from ..helpers.waiting import DEADLINE, SLOW
+from .archives import COMMAND, QUICK
 
 
 @pytest.fixture

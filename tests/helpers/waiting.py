@@ -13,6 +13,9 @@ T = TypeVar("T")
 DEADLINE = 120.0
 """Seconds. Reached only when something is broken, so it can be generous: the machines are shared, and slow at times."""
 
+SLOW = 200.0
+"""The same for what starts a Spark first, which takes its time on a machine that has much to do."""
+
 
 def until(condition: Callable[[], T], what: str = "", deadline: float = DEADLINE) -> T:
     """Calls `condition` until it returns something true, which is returned. Fails the test after `deadline` seconds.

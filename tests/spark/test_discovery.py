@@ -8,6 +8,7 @@ from futebus.spool import SpoolWriter
 
 from ..helpers import java
 from ..helpers.mounts import run
+from ..helpers.waiting import SLOW
 
 PROGRAM = """
 import sys
@@ -25,7 +26,7 @@ def test_a_program_that_imports_it_needs_no_activated_environment(place: Path) -
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "VIRTUAL_ENV"))}
     environment = {**kept, "PATH": "/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1", java.OPTIONS: java.options()}
     # As python3, Spark would find the system's, which knows nothing of all this.
-    done = run(sys.executable, place / "program.py", place / "spool", env=environment, cwd=place)
+    done = run(sys.executable, place / "program.py", place / "spool", env=environment, cwd=place, timeout=SLOW)
     assert "lines: 2" in done.stdout, done.stderr[-3000:]
 
 

@@ -14,12 +14,9 @@ from ..helpers.java import QUICK
 from ..helpers.mounts import Mounting, run
 from ..helpers.papers import environment
 from ..helpers.programs import Start
-from ..helpers.waiting import until
+from ..helpers.waiting import SLOW, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-SLOW = 120.0
-"""Seconds that two Sparks may take on a machine that has much to do."""
 
 STILL = 2.0
 """Seconds without a new batch after which there is nothing more to be done: one without lines may follow another at once."""

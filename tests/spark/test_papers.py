@@ -14,12 +14,9 @@ from ..helpers.papers import TREE, Shell, blocks, environment
 from ..helpers.programs import Start
 from ..helpers.sparks import is_well
 from ..helpers.streams import Filling, filling
-from ..helpers.waiting import until
+from ..helpers.waiting import SLOW, until
 
 __all__ = ["filling", "serving"]
-
-SLOW = 200.0
-"""Seconds that a Spark may take to start on a machine that has much to do."""
 
 SMALL = "--master local[2] --driver-memory 512m --conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2"
 
