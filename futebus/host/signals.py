@@ -10,12 +10,14 @@ is born forgets those which have come to it before it knows that it is one.
 
 import contextlib
 import ctypes
+import errno
 import os
 import queue
 import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Generic, TypeVar
@@ -26,6 +28,12 @@ _SIGSET_BYTES = 128
 _SIGINFO_BYTES = 128
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Time(ctypes.Structure):
+    """`struct timespec`."""
+
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
 class Endings:
@@ -103,6 +111,46 @@ def wait_readable(descriptor: int) -> None:
                 os.read(reads, 4096)
 
 
+def take_signal(numbers: Iterable[signal.Signals], seconds: float | None) -> int | None:
+    """Takes one of the signals that have come, or waits for it.
+
+    As `signal.sigtimedwait`, which returns what happens to lie in its memory if the process was stopped, or frozen, and goes on
+    when the time is over (CPython 3.11): some number that is no signal's.
+
+    Args:
+        numbers: which ones. They are blocked in every thread of the process.
+        seconds: how long to wait, 0 for not at all; None: until one comes.
+
+    Returns:
+        Its number; None if none has come in time.
+
+    Raises:
+        OSError: the system refuses it.
+    """
+    those = _set_of(numbers)
+    end = None if seconds is None else time.monotonic() + seconds
+    while True:
+        left = None if end is None else max(end - time.monotonic(), 0)
+        timeout = None if left is None else ctypes.byref(_Time(int(left), int(left % 1 * 1e9)))
+        number: int = _libc.sigtimedwait(those, None, timeout)
+        if number > 0:
+            return number
+        error = ctypes.get_errno()
+        if error == errno.EAGAIN:
+            return None
+        if error != errno.EINTR:
+            raise OSError(error, os.strerror(error))
+
+
+def _set_of(numbers: Iterable[signal.Signals]) -> "ctypes.Array[ctypes.c_char]":
+    """A `sigset_t`."""
+    those = ctypes.create_string_buffer(_SIGSET_BYTES)
+    _libc.sigemptyset(those)
+    for number in numbers:
+        _libc.sigaddset(those, number)
+    return those
+
+
 class SignalFile:
     """Signals as what is read from a file, signalfd(2), which can be waited for together with others.
 
@@ -114,11 +162,7 @@ class SignalFile:
     """
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
-        those = ctypes.create_string_buffer(_SIGSET_BYTES)
-        _libc.sigemptyset(those)
-        for number in numbers:
-            _libc.sigaddset(those, number)
-        self._descriptor: int = _libc.signalfd(-1, those, os.O_CLOEXEC | os.O_NONBLOCK)
+        self._descriptor: int = _libc.signalfd(-1, _set_of(numbers), os.O_CLOEXEC | os.O_NONBLOCK)
         if self._descriptor < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 

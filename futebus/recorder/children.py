@@ -8,6 +8,8 @@ import signal
 import time
 from collections.abc import Callable
 
+from ..host.signals import take_signal
+
 FINISH = b"F"
 """Tells one to take, or to publish, what there is, and to end. The drain is told by which signal: a byte behind it."""
 
@@ -63,7 +65,7 @@ def ended_within(child: int, seconds: float, wait: Callable[[float], bool] | Non
         if left <= 0 or not goes_on:
             return False
         if wait is None:
-            signal.sigtimedwait({signal.SIGCHLD}, left)
+            take_signal({signal.SIGCHLD}, left)
         else:
             goes_on = wait(left)
     return True

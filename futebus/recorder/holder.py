@@ -20,7 +20,7 @@ from ..client.inquire import Inquiry
 from ..core.text import counted
 from ..host.mounted import ANSWER_SECONDS
 from ..host.service import ServiceManager
-from ..host.signals import ending_signals
+from ..host.signals import ending_signals, take_signal
 from ..spool import Spool, SpoolError, SpoolLock
 from .apart import apart
 from .channel import Say, check_channel, join
@@ -475,14 +475,14 @@ class Holder:
 
     def _signal(self, numbers: set[signal.Signals], seconds: float | None) -> int | None:
         """Takes a signal that is there, or comes within so many seconds; None: whenever it comes."""
-        found = signal.sigtimedwait(numbers, 0)
+        found = take_signal(numbers, 0)
         if found is not None:
             self._came = self._looked  # or later: the bus, or the service manager, may have had us wait
         else:
-            found = signal.sigwaitinfo(numbers) if seconds is None else signal.sigtimedwait(numbers, max(seconds, 0))
+            found = take_signal(numbers, seconds)
             self._came = time.monotonic()
         self._looked = time.monotonic()
-        return None if found is None else found.si_signo
+        return found
 
 
 def _tell_to_finish(control: int, number: int) -> None:

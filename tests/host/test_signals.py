@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ..helpers.waiting import DEADLINE
 
 PROGRAM = """
@@ -126,3 +128,33 @@ print(signal.sigwait(numbers).value)
 def test_signals_are_taken_once_and_what_is_not_taken_waits() -> None:
     done = subprocess.run([sys.executable, "-c", TAKING], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "None []\n1 15 None\n1\n", "")
+
+
+STOPPED = """
+import os, signal, sys, time
+from pathlib import Path
+from futebus.host.signals import take_signal
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+waiting, end = os.getpid(), time.monotonic() + 0.5
+child = os.fork()
+if not child:
+    while Path(f"/proc/{waiting}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        pass
+    os.kill(waiting, signal.SIGSTOP)
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    if sys.argv[1] == "asked":
+        os.kill(waiting, signal.SIGTERM)
+    os.kill(waiting, signal.SIGCONT)
+    os._exit(0)
+print(take_signal({signal.SIGTERM}, 0.4))
+os.waitpid(child, 0)
+print(take_signal({signal.SIGTERM, signal.SIGCHLD}, None))
+"""
+
+
+@pytest.mark.parametrize(("way", "said"), [("let be", "None\n17\n"), ("asked", "15\n17\n")])
+def test_who_is_stopped_until_its_time_is_over_has_taken_what_has_come(way: str, said: str) -> None:
+    done = subprocess.run([sys.executable, "-c", STOPPED, way], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")

@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from futebus.client.channel import RETRY_SECONDS
 from futebus.recorder.saying import Sayer
 from futebus.recorder.worker import HEARD_SECONDS, INSISTING_SECONDS
 from futebus.spool import Spool
 
 from ..helpers.descriptors import fill, leave
 from ..helpers.mounts import Mount
-from ..helpers.processes import inside_fuse, stack_of
+from ..helpers.processes import inside_fuse, stack_of, stat_of
 from ..helpers.programs import Start
-from ..helpers.recorders import RECORD, TIRED, Recorder, Recording, is_alive, kill
+from ..helpers.recorders import RECORD, TIRED, Recorder, Recording, Remounting, is_alive, kill
 from ..helpers.recorders import fill as fill_disk
 from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import lines_of, numbered
@@ -35,6 +36,25 @@ def hanging(bus: Mount) -> Iterator[Mount]:
     """Its daemon is stopped when the test has made what it needs of it, and goes on at the end."""
     yield bus
     bus.daemon.send_signal(signal.SIGCONT)
+
+
+def test_who_waits_for_a_bus_may_be_stopped_meanwhile(bus: Mount, remounting: Remounting, recording: Recording) -> None:
+    """By Ctrl-Z, or frozen with a whole machine, until the pause is long over."""
+    recorder = recording(bus / "U_x")
+    bus.daemon.kill()
+    bus.daemon.wait()
+    recorder.wait_for("; waiting")
+    for _ in range(3):
+        os.kill(recorder.holder, signal.SIGSTOP)
+        stopped = time.monotonic()
+        until(lambda: time.monotonic() > stopped + 2 * RETRY_SECONDS[1], "its pause is over")  # noqa: B023
+        os.kill(recorder.holder, signal.SIGCONT)
+        until(lambda: (stat := stat_of(str(recorder.holder))) is None or stat.state != "T", "it goes on")
+    again = remounting(bus)
+    recorder.wait_for("back after")
+    (again / "U_x").write_bytes(numbered(0, 10))
+    until(lambda: lines_of(recorder.spool) == numbered(0, 10), "they are recorded")
+    recorder.end()
 
 
 # ---------------------------------------------------------------------------------------------- a signal and its twin
