@@ -166,7 +166,8 @@ class Pull:
             self._room -= self.stream.connection.client.handled
             if self._asked <= 0 or not self._room:  # of the latter a server says nothing (2.9.10)
                 self._end_request()
-            if not self._is_torn:
+            # A server that has less than the one that leads begins at its own end, if that is before what it was told (2.9.10).
+            if not self._is_torn and handed.sequence >= self.next:
                 where = subject.decode(errors="replace")  # a server takes any bytes for a subject
                 self._arrived.append(Fetched(handed.sequence, where, told, data, handed.time))
         self._news.set()
@@ -236,13 +237,14 @@ class Pull:
                     self.next = end
                     return []
                 is_known = True
+            count = self._count
             if not self._asked:
                 await self._ask_up_to(end)
             has_come = await self._wait(ASKED_SECONDS + 1)
             self._news.clear()
             if self._is_torn or not has_come:
                 raise self._not_come()
-            if not self._arrived and not self._asked:
+            if not self._arrived and not self._asked and self._count == count:
                 if self._status == _REFUSED and TOO_LONG in self._words and not self._is_long:
                     self._is_long = True
                 elif self._status == _REFUSED and await self._asks_for_less():

@@ -1,5 +1,7 @@
 """Messages of a range, through deaths of servers: each once, in order, and what is gone is left out."""
 
+import asyncio
+
 import pytest
 
 from futebus.nats import address
@@ -98,6 +100,46 @@ def test_of_one_subject_alone(reading: Reading) -> None:
     assert numbers(reader, 1, 31, "lines.b") == list(range(1, 30, 3))
     assert numbers(reader, 4, 9, "lines.b") == [4, 7]
     assert numbers(reader, 1, 31, "lines.none") == []
+
+
+def test_one_that_begins_too_early_brings_nothing_twice(reading: Reading) -> None:
+    """A server of a cluster may be a little behind the one that leads, and begins with what it gets next.
+
+    So does one that is alone if it is asked for what does not exist yet.
+    """
+    reader = reading()
+    fill(reader, 10)
+
+    async def work(stream: Stream) -> list[int]:
+        pull = Pull(stream, 14, None, headers_only=False)
+        await pull.begin()
+        for number in range(11, 16):
+            await stream.jetstream.publish("lines.a", b"%d" % number)
+        came = []
+        while pull.next < 16:
+            came += [message.sequence for message in await pull.some(16)]
+        return came
+
+    assert reader.do(work) == [14, 15]
+
+
+def test_who_waits_for_a_message_does_not_take_an_earlier_one_for_it(reading: Reading) -> None:
+    reader = reading()
+    fill(reader, 10)
+
+    async def work(stream: Stream) -> bool:
+        pull = Pull(stream, 14, None, headers_only=True)
+        await pull.begin()
+        for number in range(11, 14):
+            await stream.jetstream.publish("lines.a", b"%d" % number)
+        waiting = asyncio.ensure_future(pull.is_there(DEADLINE))
+        while pull._count < 3 and not waiting.done():  # noqa: ASYNC110 - a server sends them
+            await asyncio.sleep(0.001)
+        assert not waiting.done()
+        await stream.jetstream.publish("lines.a", b"14")
+        return await waiting
+
+    assert reader.do(work)
 
 
 def test_what_is_gone_is_left_out(reading: Reading) -> None:
