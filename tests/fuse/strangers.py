@@ -25,3 +25,10 @@ def python(start: Start, user: int, script: str, *arguments: object, comm: bytes
 def line_of(process: "subprocess.Popen[str]") -> str:
     assert process.stdout
     return process.stdout.readline()
+
+
+def go_on(process: "subprocess.Popen[str]") -> None:
+    """Sends it a line, for which it waits."""
+    assert process.stdin
+    process.stdin.write("go\n")
+    process.stdin.flush()

@@ -16,7 +16,7 @@ from ..helpers.mounts import SHOWN, Mount, Mounting, bash
 from ..helpers.programs import Start
 from ..helpers.users import ANN, BECOME, BOB
 from ..helpers.waiting import until
-from .strangers import bus, line_of, python
+from .strangers import bus, go_on, line_of, python
 
 __all__ = ["bus"]
 
@@ -109,9 +109,7 @@ print(flush=True)
     assert line_of(ann) == "here\n"
     os.chown(bus / "U_x", 64002, 64002)
     os.chmod(bus / "U_x", 0o4602)
-    assert ann.stdin
-    ann.stdin.write("go\n")
-    ann.stdin.flush()
+    go_on(ann)
     assert line_of(ann) == "Operation not permitted Operation not permitted \n"
     found = (bus / "U_x").stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode) & 0o777) == (64002, 64002, 0o602)
@@ -142,9 +140,7 @@ print(flush=True)
     assert (bus / "U_x").stat().st_mtime_ns == 1
     os.chown(bus / "U_x", 64002, 64002)
     os.chmod(bus / "U_x", 0o602)
-    assert ann.stdin
-    ann.stdin.write("go\n")
-    ann.stdin.flush()
+    go_on(ann)
     assert line_of(ann) == "Operation not permitted 1 1 1 0 \n"
     found = (bus / "U_x").stat()
     assert found.st_atime_ns == found.st_mtime_ns > 10**18, "who may write may touch"
