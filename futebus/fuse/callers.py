@@ -2,12 +2,28 @@
 
 import os
 from pathlib import Path
+from typing import Protocol
 
 import pyfuse3
 from pyfuse3 import RequestContext
 
-from futebus.core.channel import Channel
 from futebus.core.client import Access, Owner
+
+
+class File(Protocol):
+    """What has permission bits and an owner."""
+
+    @property
+    def mode(self) -> int:
+        """Of which the last nine are the permission bits."""
+
+    @property
+    def uid(self) -> int:
+        """Its user."""
+
+    @property
+    def gid(self) -> int:
+        """Its group."""
 
 
 def owner(ctx: RequestContext) -> Owner:
@@ -28,18 +44,19 @@ def _process(thread: int) -> int:
     return thread
 
 
-def may_open(ctx: RequestContext, channel: Channel, access: Access) -> bool:
-    """Whether a channel's permission bits let the caller open it.
+def may_open(ctx: RequestContext, file: File, access: Access) -> bool:
+    """Whether a file's permission bits let the caller open it.
 
-    The kernel checks that by itself (default_permissions), unless it believes that it creates the file.
+    The kernel checks that by itself (default_permissions), unless it believes that it creates the file, or opens it for a call
+    that needs no such permission, or goes by the owner whom it had when it was opened.
     """
     wanted = 4 * access.reads | 2 * access.writes
-    if ctx.uid == channel.uid:
-        granted = channel.mode >> 6
-    elif channel.gid == ctx.gid or channel.gid in _groups(ctx.pid):
-        granted = channel.mode >> 3
+    if ctx.uid == file.uid:
+        granted = file.mode >> 6
+    elif file.gid == ctx.gid or file.gid in _groups(ctx.pid):
+        granted = file.mode >> 3
     else:
-        granted = channel.mode
+        granted = file.mode
     return ctx.uid == 0 or not wanted & ~granted
 
 

@@ -141,6 +141,10 @@ class Directory(pyfuse3.Operations):
             changes_mode = fields.update_mode and not fields.update_size and attr.st_mode & _MODE_BITS not in harmless
             if changes_mode or fields.update_uid or fields.update_gid or fields.update_ctime:  # see `mark_times` of hooks.c
                 raise Forbidden("it belongs to somebody else")
+            # Whose groups nobody knows, since he is of another PID namespace, is believed.
+            touches = fields.update_mtime and not fields.update_size and not fields.update_mode
+            if touches and ctx.pid and not may_open(ctx, file, Access(False, True)):
+                raise FUSEError(errno.EACCES)
         if fields.update_mode and (fields.update_size or fields.update_uid or fields.update_gid):
             # The kernel takes these bits away for `>` and chown. The others are as it knew them, and may have been changed since.
             file.mode &= attr.st_mode | ~(stat.S_ISUID | stat.S_ISGID)
@@ -241,6 +245,10 @@ class Directory(pyfuse3.Operations):
         if isinstance(channel, StatFile) and access.writes:
             raise NobodyReads(f"{channel.name.decode()} is read-only")
         if not isinstance(channel, StatFile):  # what goes on can be seen all the same
+            # In open(2) of a 64-bit program there is O_LARGEFILE. The kernel opens a file also to ask for its attributes, which
+            # file_getattr(2) lets everybody do who knows its name.
+            if not flags and not may_open(ctx, channel, access):
+                raise FUSEError(errno.EACCES)
             _check_memory()
             if channel.is_shut and self.nodes.send_back(ctx.pid):
                 # Its master has ended it since it was looked up. There may be another, or ENOENT or ESPIPE is the answer.

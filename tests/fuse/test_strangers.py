@@ -147,6 +147,70 @@ print(flush=True)
     os.close(master)
 
 
+def test_who_may_not_write_a_channel_any_more_cannot_set_its_times_to_now_either(bus: Mount, start: Start) -> None:
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    os.chown(bus / "U_x", 64001, 64001)
+    (bus / "U_x").chmod(0o600)
+    script = """
+slave = os.open(sys.argv[1], os.O_WRONLY)
+print("here", flush=True)
+sys.stdin.readline()
+onto = [(os.POSIX_SPAWN_DUP2, slave, 1)]
+process = os.posix_spawnp("touch", ["touch", "-"], os.environ, file_actions=onto)
+os.waitpid(process, 0)
+"""
+    ann = python(start, 64001, script, bus / "U_x")
+    assert line_of(ann) == "here\n"
+    os.utime(bus / "U_x", ns=(1, 1))
+    os.chown(bus / "U_x", 64002, 64002)
+    go_on(ann)
+    assert ann.stderr
+    assert "Permission denied" in ann.stderr.read()
+    assert (bus / "U_x").stat().st_mtime_ns == 1
+    os.close(master)
+
+
+ASK_ATTRIBUTES = f"""
+import ctypes, errno, fcntl
+{BECOME}
+FS_IOC_GETFLAGS, FILE_GETATTR, AT_FDCWD = 0x80086601, 468, -100
+def by_name(name):
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(FILE_GETATTR, AT_FDCWD, name.encode(), ctypes.create_string_buffer(24), ctypes.c_size_t(24), 0)
+    return errno.errorcode[ctypes.get_errno()]
+def by_descriptor(name):
+    file = os.open(name, os.O_WRONLY)
+    try:
+        fcntl.ioctl(file, FS_IOC_GETFLAGS, bytes(8))
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    finally:
+        os.close(file)
+become(64001)
+"""
+"""The ways to ask for a file's attributes, as chattr(1) sets them: the kernel opens a file for that, by itself."""
+
+
+def test_who_asks_for_a_channels_attributes_does_not_open_what_is_closed_to_him(bus: Mount, start: Start) -> None:
+    master = os.open(bus / ".S_x", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+    (bus / "S_x").chmod(0o600)
+    is_known = linux() >= (6, 17)
+    stranger = start(sys.executable, "-c", f"{ASK_ATTRIBUTES}print(by_name(sys.argv[1]))", bus / "S_x")
+    assert line_of(stranger) == ("EACCES\n" if is_known else "ENOSYS\n")
+    with pytest.raises(BlockingIOError):
+        os.read(master, 100)
+    (bus / "S_x").chmod(0o622)
+    writer = start(sys.executable, "-c", f"{ASK_ATTRIBUTES}print(by_descriptor(sys.argv[1]))", bus / "S_x")
+    assert line_of(writer) == "EACCES\n"
+    os.set_blocking(master, True)
+    came = [os.read(master, 100), os.read(master, 100)]
+    assert came == [b"{2:o}\n", b"{2:c}\n"], "by open(2) it has been there, and by nothing else"
+    (bus / "S_x").chmod(0o644)
+    reader = start(sys.executable, "-c", f"{ASK_ATTRIBUTES}print(by_name(sys.argv[1]))", bus / "S_x")
+    assert line_of(reader) == ("ENOTSUP\n" if is_known else "ENOSYS\n"), "who may open it may ask"
+    os.close(master)
+
+
 def test_nothing_in_stat_or_the_log_moves_a_terminals_cursor(mounting: Mounting, start: Start) -> None:
     bus = mounting("allow_other", command=[sys.executable, "-m", "futebus.commands.futebus", "-d"])
     script = """
