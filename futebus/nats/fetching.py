@@ -32,6 +32,9 @@ ASKED_BYTES = 4 << 20
 ASKED_MESSAGES = 1000
 """The same for messages that are short."""
 
+_NONE = ("404", "408")
+"""The statuses of a request that has ended because there are no messages, or not as many."""
+
 ANY_BYTES = 64 << 20
 """What no message is longer than."""
 
@@ -270,13 +273,19 @@ class Pull:
         """Waits until there is a message. Returns whether there is one: if not, see `is_deaf`.
 
         It is not taken: nobody may ask for `some` then.
+
+        Raises:
+            Away: the server does not bring what there may be.
         """
         end = time.monotonic() + seconds
         while not self._arrived and not self.is_deaf and (left := end - time.monotonic()) > 0:
+            count = self._count
             if not self._asked:
                 await self._ask(1, ASKED_SECONDS)
             await self._wait(min(left, max(self._asked_at + ASKED_SECONDS + 1 - time.monotonic(), 0.001)))
             self._news.clear()
+            if not self._asked and self._count == count and self._status not in _NONE:
+                raise self._not_come()  # asked again, it would say so again, at once or never
         return bool(self._arrived)
 
     async def end(self) -> None:

@@ -1,11 +1,13 @@
 """Messages of a range, through deaths of servers: each once, in order, and what is gone is left out."""
 
 import asyncio
+import threading
 
 import pytest
 
 from futebus.nats import address
 from futebus.nats.access import Access
+from futebus.nats.errors import Away
 from futebus.nats.fetching import ASKED_BYTES, ASKED_MESSAGES, Pull, next_of, removed
 from futebus.nats.reader import Reader
 from futebus.nats.stream import Stream
@@ -140,6 +142,45 @@ def test_who_waits_for_a_message_does_not_take_an_earlier_one_for_it(reading: Re
         return await waiting
 
     assert reader.do(work)
+
+
+def test_who_waits_for_a_message_hears_that_the_server_knows_him_no_more(reading: Reading) -> None:
+    reader = reading()
+    fill(reader, 10)
+
+    async def work(stream: Stream) -> None:
+        pull = Pull(stream, 11, None, headers_only=True)
+        await pull.begin()
+        waiting = asyncio.ensure_future(pull.is_there(DEADLINE))
+        while not (await stream.jetstream.consumer_info("LINES", pull._name)).num_waiting:
+            assert not waiting.done()
+        await stream.jetstream.delete_consumer("LINES", pull._name)
+        with pytest.raises(Away, match="message 11 has not come"):
+            await waiting
+        raise LookupError  # which ends this, as what may pass does not
+
+    with pytest.raises(LookupError):
+        reader.do(work)
+
+
+def test_who_waits_for_a_message_gets_it_though_his_consumer_is_removed(reading: Reading) -> None:
+    reader = reading()
+    fill(reader, 10)
+    assert not reader.wait_for(11, 0.001)
+    removing = reading()
+
+    def remove() -> None:
+        async def work(stream: Stream) -> None:
+            [info] = await stream.jetstream.consumers_info("LINES")
+            await stream.jetstream.delete_consumer("LINES", info.name)
+            await stream.jetstream.publish("lines.a", b"11")
+
+        removing.do(work)
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    assert reader.wait_for(11, DEADLINE)
+    remover.join()
 
 
 def test_what_is_gone_is_left_out(reading: Reading) -> None:
