@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from ..host.patience import Patience
+
 T = TypeVar("T")
 
 PAUSES = (0.001, 0.05)
@@ -63,10 +65,10 @@ def apart(
             errors.append(error)
 
     thread: threading.Thread | None = None
-    end = None if seconds is None else time.monotonic() + seconds
+    patience = None if seconds is None else Patience(seconds)
     pause, longest = PAUSES
     goes_on = True
-    while goes_on and (end is None or time.monotonic() < end):
+    while goes_on and (patience is None or patience.left()):
         if thread is None:
             with contextlib.suppress(OSError):
                 thread = begin(threading.Thread(target=do_it, name="bus", daemon=True))

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..client.channel import RETRY_SECONDS
 from ..client.inquire import Inquiry, inquire
 from ..core.kinds import has_master
+from ..host.patience import Patience
 from ..spool import SpoolWriter
 from ..spool.files import FULL
 from ..spool.layout import READ_BYTES
@@ -87,8 +88,8 @@ class Drain:
         self._given = descriptor
         self._tell_end = say if tells_end else lambda words: None
         self._is_stopping = False
-        self._deadline: float | None = None
-        """Until when what waits is taken, once it is to end."""
+        self._patience: Patience | None = None
+        """How long what waits is still taken, once it is to end."""
         self._before: Inquiry | None = None
         """What the bus told of the channel when that began."""
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -111,7 +112,7 @@ class Drain:
 
         Nobody can open or write to a channel that it masters from then on. `on_lines` is not called any more.
         """
-        self._deadline = time.monotonic() + seconds
+        self._patience = Patience(seconds)
         self._awaken()
 
     def _awaken(self) -> None:
@@ -166,7 +167,7 @@ class Drain:
 
     @property
     def _is_ending(self) -> bool:
-        return self._is_stopping or self._deadline is not None
+        return self._is_stopping or self._patience is not None
 
     def _wait(self, seconds: float) -> bool:
         """Waits for so long, or until it is to end. Returns whether to go on."""
@@ -177,10 +178,10 @@ class Drain:
 
     def _pause(self, seconds: float) -> bool:
         """As `_wait`, with the channel open: what waits there is to be taken also in the end, if that can be in time."""
-        if self._deadline is None or self._before is None:
+        if self._patience is None or self._before is None:
             return self._wait(seconds)
-        self._wait(min(seconds, max(self._deadline - time.monotonic(), 0)))
-        return not self._is_stopping and time.monotonic() < self._deadline
+        self._wait(min(seconds, self._patience.pause()))
+        return not self._is_stopping and self._patience.left() > 0
 
     def _drain(self, descriptor: int, only_until_idle: bool) -> bool:
         """Takes what comes. Returns whether it is to end: False if the channel has ended."""
@@ -248,7 +249,7 @@ class Drain:
 
     def _has_finished(self, descriptor: int) -> bool:
         """Whether it is to end, and has taken what waited when that began, or is late."""
-        if self._deadline is None:
+        if self._patience is None:
             return False
         if self._before is None:
             with contextlib.suppress(BlockingIOError):
@@ -257,7 +258,7 @@ class Drain:
                 end(descriptor)
             self._before = asked(descriptor)
         now = asked(descriptor)
-        return self._before is None or now is None or not left_of(self._before, now) or time.monotonic() > self._deadline
+        return self._before is None or now is None or not left_of(self._before, now) or not self._patience.left()
 
     def _is_shut(self, descriptor: int) -> bool:
         """Whether it is one of us, maybe one before, who has ended the channel."""

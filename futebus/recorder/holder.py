@@ -19,6 +19,7 @@ from ..client.channel import RETRY_SECONDS
 from ..client.inquire import Inquiry
 from ..core.text import counted
 from ..host.mounted import ANSWER_SECONDS
+from ..host.patience import Patience
 from ..host.service import ServiceManager
 from ..host.signals import ending_signals, take_signal
 from ..spool import Spool, SpoolError, SpoolLock
@@ -67,8 +68,8 @@ class Holder:
         """The signal that ends it."""
         self._asked = -math.inf
         """When that came."""
-        self._deadline: float | None = None
-        """Until when the drain is waited for, once it is to end."""
+        self._patience: Patience | None = None
+        """How long the drain is still waited for, once it is to end."""
         self._looked = 0.0
         """When it was last known that no signal waited to be taken."""
         self._came = 0.0
@@ -370,7 +371,7 @@ class Holder:
             draining = Worker(self._recording, held, self._lock, control, self._signals, self._say, self._give_up)
             outcome = draining.run()
             if outcome == ORPHANED:
-                self._deadline, self._is_late, self._is_impatient = None, False, False
+                self._patience, self._is_late, self._is_impatient = None, False, False
                 self._looked = time.monotonic()
                 if draining.signal is not None:
                     self._end_by(draining.signal, draining.signalled)
@@ -396,11 +397,11 @@ class Holder:
             self._begin_to_end()
             _tell_to_finish(control, self._ending)
         while True:
-            left = None if self._deadline is None else 0.0 if self._is_impatient else self._deadline - time.monotonic()
+            left = None if self._patience is None else 0.0 if self._is_impatient else self._patience.pause()
             soonest = min((each for each in (left, self._publishing.look()) if each is not None), default=None)
             number = self._signal({*self._signals, signal.SIGCHLD}, soonest)
             if number is None and not self._is_impatient and not self._is_over:
-                continue  # it is time to start the publisher again
+                continue  # it is time to look how much patience is left, or to start the publisher again
             if number == signal.SIGCHLD:
                 pid, status = os.waitpid(child, os.WNOHANG)
                 if pid:
@@ -436,15 +437,15 @@ class Holder:
 
     @property
     def _is_over(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
+        return self._patience is not None and not self._patience.left()
 
     def _begin_to_end(self) -> None:
         """Ends the channel of a master, and looks how much waits there, unless that is known. It has so long to end from now on.
 
         Under a service manager, SIGTERM is no end: what starts the service again finds the channel as it is.
         """
-        if self._deadline is None:
-            self._deadline = time.monotonic() + END_SECONDS
+        if self._patience is None:
+            self._patience = Patience(END_SECONDS)
         if self._held is None or self._before is not None or self._is_over:
             return
         held = self._held
@@ -482,6 +483,8 @@ class Holder:
             found = take_signal(numbers, seconds)
             self._came = time.monotonic()
         self._looked = time.monotonic()
+        if self._patience is not None:
+            self._patience.left()  # so each wait ends with a look
         return found
 
 

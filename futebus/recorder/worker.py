@@ -4,7 +4,6 @@ The one rule: it may be killed at any moment, and the next one goes on where it 
 """
 
 import contextlib
-import math
 import os
 import select
 import signal
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ..client.channel import RETRY_SECONDS
+from ..host.patience import Patience
 from ..host.signals import SignalFile
 from ..spool import SpoolError, SpoolLock, SpoolStopped, SpoolWriter, append_lost
 from ..spool.files import FULL
@@ -102,6 +102,15 @@ def note_lost(recording: Recording, lock: SpoolLock, count: int) -> None:
         spool.note_lost(count)
 
 
+def _stop_after(drain: Drain, seconds: float, over: threading.Event) -> None:
+    """Stops a drain after so many seconds, if it is not over before."""
+    patience = Patience(seconds)
+    while not over.wait(pause := patience.pause()):
+        if not pause:
+            drain.stop()
+            return
+
+
 class Worker:
     """Drains a channel that is held, until the holder says so, dies, or the channel ends.
 
@@ -143,8 +152,8 @@ class Worker:
         """Whether the holder is gone."""
         self._told = threading.Event()
         self._drain: Drain | None = None
-        self._gives_up = 0.0
-        """Until when it is tried to open the spool, once it is to end."""
+        self._patience: Patience | None = None
+        """How long it is still tried to open the spool, once it is to end."""
 
     def run(self) -> int:
         """Drains. Returns how it ended, as above and as children.py has it.
@@ -175,24 +184,23 @@ class Worker:
         poller = select.poll()  # select(2) knows no descriptor above 1023
         for file in (self._over, self._signals, self._control):
             poller.register(file, select.POLLIN)
-        deadline = math.inf
+        patience: Patience | None = None
+        """How long the end is waited for, when nobody else ends it if the bus hangs, or the disk."""
         while True:
-            left = deadline - time.monotonic()
-            ready = {descriptor for descriptor, _ in poller.poll(None if left == math.inf else max(left, 0) * 1000)}
+            ready = {descriptor for descriptor, _ in poller.poll(None if patience is None else patience.pause() * 1000)}
             if self._over in ready:
                 return
             while number := self._signals.take():
                 now = time.monotonic()
                 if self._is_orphan and self.signal is not None and now - self.signalled > INSISTING_SECONDS:
-                    deadline = now
+                    patience = Patience(0)
                 elif self.signal is None or not self._is_orphan:
                     self.signal, self.signalled = number, now
             if self._control in ready:
                 self._hear(poller)
             if self._is_orphan and self.signal is not None:
-                # Nobody else ends it if the bus hangs, or the disk.
-                deadline = min(deadline, time.monotonic() + END_SECONDS)
-                if time.monotonic() >= deadline:
+                patience = patience or Patience(END_SECONDS)
+                if not patience.left():
                     self._give_up(self.signal)
 
     def _hear(self, poller: select.poll) -> None:
@@ -247,9 +255,9 @@ class Worker:
             return True
         if self._word != FINISH:
             return False
-        self._gives_up = self._gives_up or time.monotonic() + FINISH_SECONDS
+        self._patience = self._patience or Patience(FINISH_SECONDS)
         time.sleep(min(seconds, RETRY_SECONDS[0]))
-        return time.monotonic() < self._gives_up
+        return self._patience.left() > 0
 
     def _new_drain(self, spool: SpoolWriter, upkeep: Upkeep) -> Drain:
         return Drain(
@@ -272,10 +280,10 @@ class Worker:
         for seconds in (HEARD_SECONDS, FINISH_SECONDS - HEARD_SECONDS):
             last = self._new_drain(spool, upkeep)
             last.has_said_full = has_said_full
-            timer = threading.Timer(seconds, last.stop)
-            begin(timer)
+            over = threading.Event()
+            timer = begin(threading.Thread(target=_stop_after, args=(last, seconds, over), daemon=True))
             last.run(only_until_idle=True)
-            timer.cancel()
+            over.set()
             timer.join()
             last.close()
             has_said_full = last.has_said_full

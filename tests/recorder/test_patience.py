@@ -15,7 +15,7 @@ import pytest
 
 from futebus.client.channel import RETRY_SECONDS
 from futebus.recorder.saying import Sayer
-from futebus.recorder.worker import HEARD_SECONDS, INSISTING_SECONDS
+from futebus.recorder.worker import END_SECONDS, HEARD_SECONDS, INSISTING_SECONDS
 from futebus.spool import Spool
 
 from ..helpers.descriptors import fill, leave
@@ -55,6 +55,34 @@ def test_who_waits_for_a_bus_may_be_stopped_meanwhile(bus: Mount, remounting: Re
     (again / "U_x").write_bytes(numbered(0, 10))
     until(lambda: lines_of(recorder.spool) == numbered(0, 10), "they are recorded")
     recorder.end()
+
+
+@pytest.mark.parametrize("first", ["holder", "drain"])
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_who_ends_may_be_stopped_meanwhile(bus: Mount, recording: Recording, first: str, has_begun: bool) -> None:
+    """The time in which both could do nothing is none that the bus or the disk has taken."""
+    # A line at a time, and slowly.
+    code = "import sys, time; from futebus.commands import record; from futebus.recorder import drain\n"
+    code += f"drain.READ_BYTES, read = {len(numbered(0, 1))}, drain.Drain._read\n"
+    code += "drain.Drain._read = lambda *args: time.sleep(0.005) or read(*args)\n"
+    recorder = recording(bus / "U_x", command=[sys.executable, "-c", f"{code}sys.exit(record.main())"])
+    both = [recorder.holder, drain := recorder.drain()]
+    os.kill(drain, signal.SIGSTOP)
+    for begin in range(0, 200, 50):
+        (bus / "U_x").write_bytes(numbered(begin, begin + 50))
+    os.kill(recorder.holder, signal.SIGTERM)
+    until(lambda: not (bus / "U_x").exists(), "it ends")
+    if has_begun:
+        os.kill(drain, signal.SIGCONT)
+        until(lambda: Spool(recorder.spool).end > 0, "it takes what waits")
+    for each in reversed(both):
+        os.kill(each, signal.SIGSTOP)
+    stopped = time.monotonic()
+    until(lambda: time.monotonic() > stopped + END_SECONDS + 1, "running ones would have ended")
+    for each in both if first == "holder" else reversed(both):
+        os.kill(each, signal.SIGCONT)
+    assert recorder.process.wait(DEADLINE) == 0, recorder.words
+    assert lines_of(recorder.spool) == numbered(0, 200)
 
 
 # ---------------------------------------------------------------------------------------------- a signal and its twin
