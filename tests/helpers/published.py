@@ -137,9 +137,12 @@ def lines_in(found: list[Message]) -> bytes:
 
 
 def _little(one: socket.socket, rate: int) -> socket.socket:
-    """Has little on its way on a slow line. It must be so before it is connected: no window that was opened is closed again."""
+    """Has little on its way on a slow line: while the last of that goes on, nobody who waits for an answer sees anything move.
+
+    It must be so before it is connected: no window that was opened is closed again.
+    """
     if rate:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 13)  # some 12 kB, as Linux counts
     return one
 
 
