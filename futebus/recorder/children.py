@@ -5,9 +5,9 @@ The one rule: what the holder needs for that is loaded from the beginning. It ma
 
 import os
 import signal
-import time
 from collections.abc import Callable
 
+from ..host.patience import Patience
 from ..host.signals import take_signal
 
 FINISH = b"F"
@@ -58,14 +58,13 @@ def ended_within(child: int, seconds: float, wait: Callable[[float], bool] | Non
     Returns:
         Whether it has ended.
     """
-    end = time.monotonic() + seconds
+    patience = Patience(seconds)
     goes_on = True
     while not os.waitpid(child, os.WNOHANG)[0]:
-        left = end - time.monotonic()
-        if left <= 0 or not goes_on:
+        if not (pause := patience.pause()) or not goes_on:
             return False
         if wait is None:
-            take_signal({signal.SIGCHLD}, left)
+            take_signal({signal.SIGCHLD}, pause)
         else:
-            goes_on = wait(left)
+            goes_on = wait(pause)
     return True

@@ -36,7 +36,7 @@ TOO_FAST = "they came faster than they could be stored"
 """Why lines are lost that the bus has dropped."""
 
 REMOVED_SECONDS = 2.0
-"""How often it is asked, while none come, whether somebody has removed the channel."""
+"""How often it is asked whether somebody has removed the channel."""
 
 
 def while_full(is_master: bool) -> str:
@@ -99,6 +99,9 @@ class Drain:
         self._noted = self._dropped = noted
         self._looked = 0.0
         self._must_look = False
+        self._removal_looked = 0.0
+        self._left: Inquiry | None = None
+        """What the bus told of a channel that is removed, when that was seen while lines came."""
         self._has_said_removed = False
         self._most = READ_BYTES
 
@@ -186,6 +189,7 @@ class Drain:
     def _drain(self, descriptor: int, only_until_idle: bool) -> bool:
         """Takes what comes. Returns whether it is to end: False if the channel has ended."""
         self.is_joined = True
+        self._left, self._removal_looked = None, time.monotonic()
         self._must_look = not self._is_master  # it may be dropping while the disk has no room for the first
         try:
             return self._take_all(descriptor, only_until_idle)
@@ -244,6 +248,8 @@ class Drain:
             self._must_look = not self._is_master
             if time.monotonic() - self._looked > LOOK_SECONDS:
                 self._look(descriptor)
+            if self._has_left(descriptor):
+                return False
         self._tell_left(descriptor)
         return True
 
@@ -327,6 +333,20 @@ class Drain:
         if not self.has_said_full:
             self.has_said_full = True
             self._say(f"{self.spool.path}: {error.strerror}")
+
+    def _has_left(self, descriptor: int) -> bool:
+        """Whether the channel was removed, and what waited when that was seen is taken: its writers may go on for ever."""
+        if self._is_ending:
+            return False
+        if self._left is None:
+            if time.monotonic() - self._removal_looked < REMOVED_SECONDS:
+                return False
+            self._removal_looked = time.monotonic()
+            if not self._is_removed(descriptor):
+                return False
+            self._left = asked(descriptor)
+        now = asked(descriptor)
+        return self._left is None or now is None or not left_of(self._left, now)
 
     def _is_removed(self, descriptor: int) -> bool:
         """Whether somebody has removed the channel and it should be opened again: who writes to it now writes to another.

@@ -353,6 +353,8 @@ class Holder:
                 self._wait(pause)
             else:
                 self._begin_to_end()
+                assert self._patience
+                pause = min(pause, self._patience.pause())
                 if self._is_insistent(self._signal(self._signals, pause)) or self._is_over:
                     self._is_late = True
                     return None

@@ -153,6 +153,34 @@ def test_a_channel_that_was_removed_is_opened_anew(bus: Mount, place: Path, drai
     os.close(old)
 
 
+def test_a_channel_that_was_removed_is_left_though_somebody_goes_on_writing_to_it(
+    bus: Mount, place: Path, draining: Draining, start: Start
+) -> None:
+    drain = draining(bus / "B_x").wait_until_joined()
+    old = start("bash", "-c", f"while echo old && sleep 0.01; do :; done > {bus / 'B_x'}")
+    drain.wait_for_lines(1)
+    (bus / "B_x").unlink()
+    drain.wait_for("the channel has been removed")
+    bus.wait_for_clients(1, "B_x", rw="r-+")
+    (bus / "B_x").write_bytes(b"new\n")
+    until(lambda: lines_of(place / "spool").endswith(b"old\nnew\n"), "the new one is heard, and it alone")
+    assert old.poll() is None
+    assert sum("has been removed" in said for said in drain.words) == 1
+
+
+def test_a_master_says_that_its_name_was_removed_though_somebody_goes_on_writing(
+    bus: Mount, draining: Draining, start: Start
+) -> None:
+    drain = draining(bus / "U_x", is_master=True).wait_until_joined()
+    old = start("bash", "-c", f"while echo old && sleep 0.01; do :; done > {bus / 'U_x'}")
+    drain.wait_for_lines(1)
+    (bus / "U_x").unlink()
+    drain.wait_for("its name has been removed")
+    heard = drain.writer.end
+    drain.wait_for_lines(heard + 1)
+    assert old.poll() is None
+
+
 def test_a_master_whose_name_was_removed_stays_with_its_slaves(bus: Mount, place: Path, draining: Draining) -> None:
     drain = draining(bus / "U_x", is_master=True).wait_until_joined()
     old = os.open(bus / "U_x", os.O_WRONLY)
