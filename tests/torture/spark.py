@@ -326,7 +326,13 @@ class Trial:
         for process in self._running:
             kill_all([*(pid for pid, _ in family(process.pid)), process.pid])
             process.wait()
-        kill_all(self._recorders())
+
+        def are_dead() -> bool:
+            left = self._recorders()
+            kill_all(left)  # who is killed may just have started another
+            return not left
+
+        until(are_dead, "no recorder is left", PATIENCE)
         self.bus.discard()
         if "disk" in self.harms:
             subprocess.run(["umount", "-l", str(self.disk)], check=True)
