@@ -2,28 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import Protocol
 
 import pyfuse3
 from pyfuse3 import RequestContext
 
+from futebus.core.channel import Channel
 from futebus.core.client import Access, Owner
 
-
-class File(Protocol):
-    """What has permission bits and an owner."""
-
-    @property
-    def mode(self) -> int:
-        """Of which the last nine are the permission bits."""
-
-    @property
-    def uid(self) -> int:
-        """Its user."""
-
-    @property
-    def gid(self) -> int:
-        """Its group."""
+from .attributes import Root
 
 
 def owner(ctx: RequestContext) -> Owner:
@@ -44,8 +30,8 @@ def _process(thread: int) -> int:
     return thread
 
 
-def may_open(ctx: RequestContext, file: File, access: Access) -> bool:
-    """Whether a file's permission bits let the caller open it.
+def may_open(ctx: RequestContext, file: Channel | Root, access: Access) -> bool:
+    """Whether the permission bits of a channel, or of the directory, let the caller open it.
 
     The kernel checks that by itself (default_permissions), unless it believes that it creates the file, or opens it for a call
     that needs no such permission, or goes by the owner whom it had when it was opened.
