@@ -92,3 +92,32 @@ def read(told: bytes) -> Inquiry:
         )
     except (struct.error, UnicodeDecodeError, StopIteration):
         raise ValueError("not what a bus says of a client") from None
+
+
+def left_of(before: Inquiry, now: Inquiry, *, is_begun: bool | None = None) -> int:
+    """How many of the lines that waited for a reader before still wait, or were given up: the oldest go first.
+
+    Args:
+        before: what the bus told then.
+        now: what it tells now.
+        is_begun: whether one of them was handed out in part, if that is known.
+    """
+    left = max(before.queued - _gone(before, now), 0)
+    if is_begun is None:
+        return left or int(now.queued_bytes > 0 and not now.queued)
+    return left + int(is_begun and now.queued_bytes > 0)
+
+
+def is_taken(before: Inquiry, now: Inquiry) -> bool:
+    """Whether a reader has all that waited for it before, to its last byte, though others may have come meanwhile.
+
+    Args:
+        before: what the bus told then.
+        now: what it tells now.
+    """
+    return not now.queued_bytes or _gone(before, now) > before.queued  # then it has begun one that came later
+
+
+def _gone(before: Inquiry, now: Inquiry) -> int:
+    """How many messages a reader has begun to read meanwhile, or has lost."""
+    return (now.received - before.received) + (now.dropped - before.dropped)

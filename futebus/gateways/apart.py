@@ -6,6 +6,7 @@ that hangs, it is this loop that stands still, and no other.
 """
 
 import contextlib
+import math
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -205,6 +206,8 @@ class Far(Generic[C]):
         self._channel = channel
         self.is_open = False
         """Whether it was opened, and has not been closed since."""
+        self._reading: trio.CancelScope | None = None
+        """In the loop of the bus: of who waits for lines."""
 
     @property
     def accepted(self) -> int:
@@ -223,9 +226,23 @@ class Far(Generic[C]):
         await self._there.run(self._channel.open)
         self.is_open = True
 
-    async def read_block(self) -> bytes:
-        """The next whole lines, as the channel's `read_block`."""
-        return await self._there.run(self._channel.read_block)
+    async def read_block(self, seconds: float = math.inf) -> bytes:
+        """The next whole lines, as the channel's `read_block`; nothing if none come in so many seconds, or until `awaken`."""
+        return await self._there.run(self._read_within, seconds)
+
+    async def _read_within(self, seconds: float) -> bytes:
+        # Who is cancelled there has taken nothing, which cannot be said of who is cancelled here.
+        with trio.move_on_after(seconds) as self._reading:
+            return await self._channel.read_block()
+        return b""
+
+    def awaken(self) -> None:
+        """Has who waits for lines go on without."""
+        self._there.post(self._awaken)
+
+    def _awaken(self) -> None:
+        if self._reading:
+            self._reading.cancel()
 
     async def send_block(self, lines: bytes) -> int:
         """Sends whole lines, as the channel's `send_block`."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from ..client import ClientError, Ended, NoBus, Publisher, Reader, Slave, TooLong, connect, publisher, subscribe
+from ..client.leaving import Leaving
 from ..core.lines import end
 from ..host.voice import Voice
 from ..nats.errors import NatsError
@@ -41,9 +42,6 @@ BLOCK = 128 * 1024
 MUCH = 32 * 1024
 """Bytes that one read brings, from which on the next is tried at once. To ask poll(2) before costs a third of such a read."""
 
-LOOK_SECONDS = 2.0
-"""How often it is looked whether the channel's name was removed, the bus has dropped anything, or has gone."""
-
 SOON_SECONDS = 1.0
 """How long ago a bus that takes lines has taken some, at most, if some wait."""
 
@@ -59,7 +57,7 @@ class _Creates(TypedDict, total=False):
 
 
 class _Removed(Exception):
-    """The channel has no name any more: who opens it now opens another."""
+    """The channel has no name any more, and what waited there was taken: who opens it now opens another."""
 
 
 class Channel:
@@ -93,6 +91,8 @@ class Channel:
         """Lines that were to be said there and were not, and why."""
         self.dropped = 0
         """Lines that the bus has dropped for the link."""
+        self.untaken = 0
+        """Lines that waited for the link in a channel that was removed, and were not taken in time."""
         self._voice = voice
         self._heard = heard
         self._ready = ready
@@ -258,19 +258,19 @@ class Channel:
         threads = [threading.Thread(target=self._until_failed, args=(work, channel), daemon=True) for work in works]
         for thread in threads:
             thread.start()
-        dropped = 0
+        leaving, is_left = Leaving(), False
         try:
-            while not self._is_over:
+            while not self._is_over and not is_left:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._failure or self._is_over, LOOK_SECONDS)
+                    self._changed.wait_for(lambda: self._failure or self._is_over, leaving.pause)
                     failure = self._failure
                 if failure:
                     raise failure
                 told = channel.inquire()
-                self.dropped += told.dropped - dropped
-                dropped = told.dropped
-                if told.is_removed:
-                    raise _Removed
+                self.dropped += leaving.dropped(told)
+                if told.is_removed and not leaving.has_begun:
+                    leaving.begin(told)
+                is_left = leaving.has_begun and (not self._reads or leaving.is_over(told))
         finally:
             with self._changed:
                 self._is_open = False
@@ -280,7 +280,10 @@ class Channel:
                 thread.join()
             os.close(self._stop)
         told = channel.inquire()  # once more, when nobody reads any more
-        self.dropped += told.dropped - dropped
+        self.dropped += leaving.dropped(told)
+        if is_left:
+            self.untaken += leaving.left(told) if self._reads else 0
+            raise _Removed
         self.left = told.queued
 
     def _until_failed(self, work: Callable[[Joined], object], channel: Joined) -> None:

@@ -254,6 +254,7 @@ class Link:
         for why, count in self._channel.unwritten.copy().items():
             found[f"not said on {path}: {why}"] = count
         found[f"of {path} not sent: the bus has dropped them, which came too fast, or waited too long"] = self._channel.dropped
+        found[f"of {path} not sent: they waited there when its name was removed"] = self._channel.untaken
         found[f"of others have not come to {path}"] = self._missed
         found[f"not handed on: more than {origin.ORIGINS} links were heard of lately"] = self._strange
         return found

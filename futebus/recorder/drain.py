@@ -14,14 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..client.channel import RETRY_SECONDS
-from ..client.inquire import Inquiry, inquire
+from ..client.inquire import inquire
+from ..core.inquiry import Inquiry, is_taken, left_of
 from ..core.kinds import has_master
 from ..host.patience import Patience
 from ..spool import SpoolWriter
 from ..spool.files import FULL
 from ..spool.layout import READ_BYTES
 from .channel import SAID_SECONDS, Say, check_channel, join
-from .ending import asked, end, in_words, left_of
+from .ending import asked, end, in_words
 
 LOOK_SECONDS = 1.0
 """How often the bus is asked, while lines come, how many it has dropped."""
@@ -248,7 +249,7 @@ class Drain:
             self._must_look = not self._is_master
             if time.monotonic() - self._looked > LOOK_SECONDS:
                 self._look(descriptor)
-            if self._has_left(descriptor):
+            if not only_until_idle and self._has_left(descriptor):
                 return False
         self._tell_left(descriptor)
         return True
@@ -346,7 +347,7 @@ class Drain:
                 return False
             self._left = asked(descriptor)
         now = asked(descriptor)
-        return self._left is None or now is None or not left_of(self._left, now)
+        return self._left is None or now is None or is_taken(self._left, now)
 
     def _is_removed(self, descriptor: int) -> bool:
         """Whether somebody has removed the channel and it should be opened again: who writes to it now writes to another.

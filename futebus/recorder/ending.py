@@ -6,8 +6,9 @@ The one rule: what was accepted is taken, or it is said that it is lost.
 import contextlib
 from typing import NamedTuple
 
-from ..client.inquire import Inquiry, inquire
+from ..client.inquire import inquire
 from ..client.shut import shut
+from ..core.inquiry import Inquiry, left_of
 from ..core.text import counted
 
 UNTAKEN = "ended before everything that was queued was taken"
@@ -19,20 +20,6 @@ def asked(descriptor: int) -> Inquiry | None:
     with contextlib.suppress(OSError):
         return inquire(descriptor)
     return None
-
-
-def left_of(before: Inquiry, now: Inquiry, *, is_begun: bool | None = None) -> int:
-    """How many of the lines that waited for a reader before still wait, or were given up: the oldest go first.
-
-    Args:
-        before: what the bus told then.
-        now: what it tells now.
-        is_begun: whether one of them was handed out in part, if that is known.
-    """
-    left = max(before.queued - (now.received - before.received) - (now.dropped - before.dropped), 0)
-    if is_begun is None:
-        return left or int(now.queued_bytes > 0 and not now.queued)
-    return left + int(is_begun and now.queued_bytes > 0)
 
 
 class PushedOut(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ..client.channel import RETRY_SECONDS
-from ..client.inquire import Inquiry
+from ..core.inquiry import Inquiry, left_of
 from ..core.text import counted
 from ..host.mounted import ANSWER_SECONDS
 from ..host.patience import Patience
@@ -27,7 +27,7 @@ from .apart import apart
 from .channel import Say, check_channel, join
 from .children import DONE, FAILED, FINISH, KILL_SECONDS, PAUSE_SECONDS, ended_within, how, pause_after
 from .drain import TOO_FAST
-from .ending import UNTAKEN, PushedOut, asked, end, in_words, left_of, pushed_out
+from .ending import UNTAKEN, PushedOut, asked, end, in_words, pushed_out
 from .publishing import Publishing
 from .recording import Held, Recording, adopted
 from .worker import END_SECONDS, ENDED, FATAL, INSISTING_SECONDS, ORPHANED, Worker, note_lost, open_spool

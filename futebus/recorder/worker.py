@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ..client.channel import RETRY_SECONDS
+from ..core.inquiry import left_of
 from ..host.patience import Patience
 from ..host.signals import SignalFile
 from ..spool import SpoolError, SpoolLock, SpoolStopped, SpoolWriter, append_lost
@@ -21,7 +22,7 @@ from .apart import begin
 from .channel import Say
 from .children import DONE, FAILED, FINISH
 from .drain import Drain, while_full
-from .ending import asked, left_of
+from .ending import asked
 from .recording import Held, Recording
 from .upkeep import Upkeep, make_room
 

@@ -1,6 +1,7 @@
 """A B channel that futebus-sbus is joined to, on a real bus."""
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import futebus.client
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting, bash, run
 from ..helpers.papers import Shell, examples
-from ..helpers.programs import Start
+from ..helpers.programs import Start, leave_behind
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE, until
 from .sbuses import BIGGEST, COMMAND, Sbus, Serving
@@ -194,6 +195,35 @@ def test_a_channel_that_is_removed_is_made_anew(bus: Mount, joined: Sbus) -> Non
     bus.wait_for_clients(1, "B_x", rw="r")
     (bus / "B_x").write_bytes(b"k\tx\n")
     assert client.recv() == b"MSG k\0x"
+
+
+def test_what_waits_in_a_channel_that_is_removed_is_for_the_clients(bus: Mount, joined: Sbus) -> None:
+    client = joined().sub(b"k")
+    leave_behind(joined.process, bus / "B_x", b"".join(b"k\t%099d\n" % number for number in range(5_000)))
+    assert client.take(5_000) == [b"MSG k\0%099d" % number for number in range(5_000)]
+    joined.says("has been removed, and is made anew")
+    assert "not carried over" not in joined.words
+
+
+def test_a_client_that_blocks_does_not_keep_it_at_a_channel_that_is_removed(bus: Mount, joined: Sbus) -> None:
+    """What waits there is counted, in the bus and in the gateway."""
+    slow, other = joined().sub(b"in").choose(b"blocking/soft/block"), joined().sub(b"k")
+    lines = [b"in\t%d " % number + b"x" * 4000 + b"\n" for number in range(900)]
+    with (bus / "B_x").open("wb", buffering=0) as channel:
+        for first in range(0, 900, 10):  # with time to read them: no more wait in a bus than it has room for
+            channel.write(b"".join(lines[first : first + 10]))
+            other.whoami()
+        (bus / "B_x").unlink()
+        joined.says("has been removed, and is made anew")
+    (bus / "B_x").write_bytes(b"k\tx\n")
+    assert other.recv() == b"MSG k\0x"
+    joined.says("not carried over: for they waited in a channel whose name was removed")
+    said = re.search(r"([\d,]+) messages? not carried over", joined.words)
+    assert said
+    taken = [slow.recv() for _ in range(900 - int(said[1].replace(",", "")))]
+    assert [int(each.split(b"\0")[1].split()[0]) for each in taken] == list(range(len(taken)))
+    (bus / "B_x").write_bytes(b"in\tend\n")
+    assert slow.recv() == b"MSG in\0end"
 
 
 def test_one_that_is_killed_takes_nothing_with_it(bus: Mount, serving: Serving) -> None:

@@ -14,7 +14,7 @@ from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.papers import TREE, Shell, examples
 from ..helpers.ports import free_port
-from ..helpers.programs import Start
+from ..helpers.programs import Start, leave_behind
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import until
 from .tmbs import TMB, Gateway, Peer
@@ -262,6 +262,29 @@ def test_a_channel_whose_name_was_removed_is_opened_anew(bus: Mount, start: Star
         gateway.wait_for("is open again")
         (bus / "B_x").write_bytes(b":a b\n")
         peer.hears_nothing_before(b":a b\n")
+
+
+def test_what_waits_in_a_channel_that_is_removed_is_delivered(bus: Mount, start: Start) -> None:
+    gateway = Gateway(start, bus / "B_x")
+    messages = [b":a %099d\n" % number for number in range(5_000)]
+    with gateway.peer(b"s 1 r .\n") as peer:
+        leave_behind(gateway.process, bus / "B_x", b"".join(messages))
+        gateway.wait_for("is open again")
+        peer.send(b":a end\n")
+        assert peer.lines(5_001) == [*messages, b":a end\n"]
+    gateway.end()
+
+
+def test_what_a_peer_sends_while_a_channel_is_removed_again_and_again_comes_back(bus: Mount, start: Start) -> None:
+    gateway = Gateway(start, bus / "B_x")
+    with gateway.peer(b"s 1 r .\n") as peer:
+        sent = 0
+        for times in range(1, 3):
+            (bus / "B_x").unlink()
+            while gateway.words.count("is open again") < times:
+                peer.is_told(b":a %d\n" % sent, b":a %d\n" % sent)
+                sent += 1
+    gateway.end()
 
 
 def test_a_channel_that_is_created_has_the_mode_that_was_asked_for(bus: Mount, start: Start) -> None:

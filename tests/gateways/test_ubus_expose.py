@@ -7,14 +7,19 @@ import socket
 import stat
 import sys
 import termios
+import time
 from pathlib import Path
 
-import futebus.client as client
+import pytest
 
-from ..helpers.mounts import Mount, bash
-from ..helpers.programs import Start
+import futebus.client as client
+from futebus.client.leaving import LOOK_SECONDS
+
+from ..helpers.collectors import Collect
+from ..helpers.mounts import Mount, Mounting, bash
+from ..helpers.programs import Start, leave_behind, stopped
 from ..helpers.recorders import Remounting
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 from .sbuses import acting_as
 from .ubuses import UBUS, Peer, Program, Service, expose, run, sock, writer
 
@@ -275,7 +280,7 @@ def test_it_waits_for_its_bus(bus: Mount, place: Path, start: Start, remounting:
     caller.say(b"c\n")
     with Service(bus / "S_upper"):
         assert caller.line() == b"C\n"
-    bus.wait_for_clients(1, "B_log")
+    bus.wait_for_clients(1, "B_log", rw="r")
     with writer(bus, "B_log") as other:
         os.write(other, b"again\n")
     assert listener.line() == b"again\n"
@@ -350,6 +355,73 @@ def test_a_dead_socket_is_replaced_and_nothing_else(bus: Mount, place: Path, sta
             path.rmdir()
         else:
             path.unlink()
+
+
+@pytest.mark.parametrize("options", [(), ("--wait",)])
+def test_a_channel_that_is_removed_is_opened_anew(bus: Mount, place: Path, start: Start, options: tuple[str, ...]) -> None:
+    path = place / "x.signal"
+    gateway = expose(start, place, bus.touch("B_x"), str(path), *options)
+    listener, speaker = Peer(path), Peer(path)
+    assert speaker.say(b"before\n").line() == b"before\n" == listener.line()
+    lines = [b"%099d\n" % number for number in range(5_000)]
+    leave_behind(gateway.process, bus / "B_x", b"".join(lines))
+    gateway.wait_for(f"{bus / 'B_x'}: its name was removed; it is opened anew")
+    assert listener.lines(5_000) == lines
+    until((bus / "B_x").exists, "it is there again")
+    bus.wait_for_clients(1, "B_x", rw="r")
+    reader = client.subscribe(bus / "B_x", bytes)
+    client.publish(bus / "B_x", b"in the new one")
+    assert listener.line() == b"in the new one\n"
+    assert speaker.say(b"after\n").lines(5_002)[-1] == b"after\n" == listener.line()
+    assert [reader.read(timeout=DEADLINE) for _ in range(2)] == [b"in the new one", b"after"]
+    gateway.end()
+
+
+def test_what_is_said_while_a_channel_is_removed_again_and_again_comes_back(bus: Mount, place: Path, start: Start) -> None:
+    path = place / "x.signal"
+    gateway = expose(start, place, bus.touch("B_x"), str(path))
+    peer = Peer(path)
+    sent = 0
+    for times in range(1, 3):
+        (bus / "B_x").unlink()
+        while gateway.words.count("is opened anew") < times or not (bus / "B_x").exists():
+            assert peer.say(b"%d\n" % sent).line() == b"%d\n" % sent
+            sent += 1
+        assert peer.say(b"to the next one\n").line() == b"to the next one\n"  # it is spoken to, and listened to
+    gateway.end()
+
+
+def test_one_with_a_master_is_left_for_another_and_not_before(bus: Mount, place: Path, start: Start, collect: Collect) -> None:
+    path = place / "x.signal"
+    old = collect(bus / ".U_x")
+    gateway = expose(start, place, bus / "U_x", str(path))
+    peer = Peer(path)
+    assert peer.say(b"before\n")
+    old.lines(1)
+    (bus / "U_x").unlink()
+    os.write(old.file, b"old\n")
+    assert peer.line() == b"old\n"
+    time.sleep(LOOK_SECONDS + 0.5)  # it has looked meanwhile, and stays
+    assert peer.say(b"a\n")
+    assert old.lines(2) == ["before", "a"]
+    assert "removed" not in gateway.words
+    new = collect(bus / ".U_x")
+    gateway.wait_for("its name was removed; it is opened anew")
+    bus.wait_for_clients(1, "U_x", role="slave", rw="r")
+    os.write(new.file, b"new\n")
+    assert peer.line() == b"new\n"
+    assert peer.say(b"b\n")
+    assert new.lines(1) == ["b"]
+    gateway.end()
+
+
+def test_what_the_bus_drops_is_said(mounting: Mounting, place: Path, start: Start) -> None:
+    bus = mounting("max_queue=100")
+    gateway = expose(start, place, bus.touch("B_x"), str(place / "x.signal"))
+    with stopped(gateway.process):
+        (bus / "B_x").write_bytes(b"x\n" * 1000)
+    gateway.wait_for(f"{bus / 'B_x'}: the bus has dropped 900 lines, which came faster than they could be taken")
+    gateway.end()
 
 
 WRONG: list[tuple[list[str], int, str]] = [

@@ -4,11 +4,14 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from futebus.client.leaving import LOOK_SECONDS
 
 from . import forked
 from .processes import kill_all, members, stat_of
@@ -58,6 +61,16 @@ def stopped(process: "subprocess.Popen[Any]") -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGCONT)
+
+
+def leave_behind(process: "subprocess.Popen[Any]", channel: Path, lines: bytes) -> None:
+    """Has a program find that the channel which it reads was removed, and that lines wait for it there, as soon as it looks."""
+    with stopped(process):
+        file = os.open(channel, os.O_WRONLY)
+        channel.unlink()
+        assert os.write(file, lines) == len(lines)
+        os.close(file)
+        time.sleep(LOOK_SECONDS)  # it is time for that when it goes on
 
 
 @pytest.fixture

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from futebus.links.outbox import WAITING_BYTES
+
 from ..helpers.collectors import Collect
 from ..helpers.mounts import Mount, Mounting, bash, hanging
 from ..helpers.nats import Listening, Server, Serving
-from ..helpers.programs import Start, stopped
+from ..helpers.programs import Start, leave_behind, stopped
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE, until
 from .links import Link, Linking, linked
@@ -228,6 +230,37 @@ def test_what_waits_in_the_bus_in_the_end_is_said_too(bus: Mount, nats: Server, 
     with (bus / "B_x").open("wb", buffering=0) as channel:
         for _ in range(400):
             channel.write((b"x" * 999 + b"\n") * 100)
+    link.end()
+    said = re.findall(r"([\d,]+) lines? (?:of \S+ )?not sent", link.words)
+    assert sum(int(count.replace(",", "")) for count in said) == 40_000, link.words
+
+
+def test_what_waits_in_a_channel_that_is_removed_is_sent(
+    bus: Mount, nats: Server, linking: Linking, listening: Listening
+) -> None:
+    link = linking(bus / "B_x", nats / "x")
+    outsider = listening(nats.url, "x")
+    lines = b"".join(b"%099d\n" % number for number in range(8_000))
+    leave_behind(link.process, bus / "B_x", lines)
+    link.wait_for("B_x is open again")
+    outsider.wait_for(lines)
+    link.end()
+    assert "not sent" not in link.words
+
+
+def test_what_waits_too_long_in_a_channel_that_is_removed_is_said(bus: Mount, nats: Server, linking: Linking) -> None:
+    """More than waits for a server that is away."""
+    link = linking(bus / "B_x", nats / "x")
+    nats.kill()
+    link.wait_for("; waiting")
+    with (bus / "B_x").open("wb", buffering=0) as channel:
+        for number in range(400):
+            channel.write((b"x" * 999 + b"\n") * 100)
+            if number < WAITING_BYTES // 110_000:  # the link takes these
+                until(lambda: not bus.clients("B_x", rw="rw")[0]["rlist_messages"], "it has taken them")
+        (bus / "B_x").unlink()
+        link.wait_for("B_x is open again")
+    link.wait_for("not sent: they waited there when its name was removed")
     link.end()
     said = re.findall(r"([\d,]+) lines? (?:of \S+ )?not sent", link.words)
     assert sum(int(count.replace(",", "")) for count in said) == 40_000, link.words

@@ -15,6 +15,8 @@ import trio
 from ...client import Ended, NoBus, TooLong
 from ...client import trio as bus
 from ...client.awaiting import Slave
+from ...client.leaving import Leaving
+from ...core.inquiry import Inquiry
 from ...core.text import counted
 from ..apart import Far, Side
 from ..life import Life
@@ -34,14 +36,12 @@ ENTRY = 64
 WAITING_BYTES = 16 << 20
 """Bytes of lines that wait for the channel at most, while its bus is away or busy: some seconds of a flood."""
 
-NAME_SECONDS = 2.0
-"""How often it is looked whether somebody has removed the channel's name. Who comes later would talk to another channel."""
-
-TOO_LONG, AWAY, RESERVED_KEY, NO_KEY = (
+TOO_LONG, AWAY, RESERVED_KEY, NO_KEY, UNTAKEN = (
     "too long for the bus",
     "for a bus that is away or slow",
     "with a key that begins with !/",
     f"with a NUL in its key, or longer than {MAX_PACKET} bytes",
+    "for they waited in a channel whose name was removed, and clients wait to be read",
 )
 
 
@@ -49,7 +49,7 @@ Joined = Far[Slave[bytes]]
 
 
 class Removed(Exception):
-    """The channel has no name any more."""
+    """The channel has no name any more, and what waited there was taken. Who comes later would talk to another one."""
 
 
 class Link(Sender):
@@ -77,6 +77,8 @@ class Link(Sender):
         self._wake = trio.Event()
         self._free = trio.Event()
         self._lost = trio.Event()
+        self._unread = 0
+        """Messages that were taken from the bus, and wait for a client that holds us up."""
         server.outside = self
 
     def put(self, key: bytes, payload: bytes) -> None:
@@ -96,9 +98,10 @@ class Link(Sender):
         else:
             self._free.set()
 
-    def _count(self, why: str) -> None:
-        self.counts[why] += 1
-        self._lost.set()
+    def _count(self, why: str, count: int = 1) -> None:
+        if count:
+            self.counts[why] += count
+            self._lost.set()
 
     # ------------------------------------------------------------------------------------------ its life
 
@@ -132,22 +135,38 @@ class Link(Sender):
             if is_again:
                 self._life.say(f"{self._path} is open again")
             joined()
+            leaving = Leaving()
             async with trio.open_nursery() as nursery:
-                for task in (self._read, self._write, self._look):
-                    nursery.start_soon(task, channel)
+                nursery.start_soon(self._read, channel, leaving)
+                async with trio.open_nursery() as writing:
+                    writing.start_soon(self._write, channel)
+                    await self._until_removed(channel, leaving)
+                    writing.cancel_scope.cancel()  # what has not been written is for the next one
+                leaving.begin(await channel.inquire())
+                channel.awaken()
+                await self._until_late(channel, leaving)
 
-    async def _look(self, channel: Joined) -> None:
-        dropped = 0
+    async def _until_removed(self, channel: Joined, leaving: Leaving) -> None:
+        is_removed = False
+        while not is_removed:
+            await trio.sleep(leaving.pause)
+            is_removed = (await self._look(channel, leaving)).is_removed
+
+    async def _until_late(self, channel: Joined, leaving: Leaving) -> None:
+        """Leaves a channel that was removed though something waits there: a client holds us up. Else who reads has left it."""
         while True:
-            await trio.sleep(NAME_SECONDS)
-            told = await channel.inquire()
-            if told.dropped > dropped:
-                self._life.warn(
-                    f"{self._path}: the bus has dropped {counted(told.dropped - dropped, 'line')}, which came too fast"
-                )
-                dropped = told.dropped
-            if told.is_removed:
+            await trio.sleep(leaving.pause)
+            told = await self._look(channel, leaving)
+            if leaving.is_late:
+                self._count(UNTAKEN, leaving.left(told) + self._unread)
+                self._unread = 0
                 raise Removed
+
+    async def _look(self, channel: Joined, leaving: Leaving) -> Inquiry:
+        told = await channel.inquire()
+        if dropped := leaving.dropped(told):
+            self._life.warn(f"{self._path}: the bus has dropped {counted(dropped, 'line')}, which came too fast")
+        return told
 
     # ------------------------------------------------------------------------------------------ both ways
 
@@ -177,17 +196,21 @@ class Link(Sender):
                 for _ in range(done):
                     self._size -= len(lines.popleft()) + ENTRY
 
-    async def _read(self, channel: Joined) -> None:
-        while True:
-            block = await channel.read_block()
+    async def _read(self, channel: Joined, leaving: Leaving) -> None:
+        while not leaving.has_begun or not leaving.is_over(await self._look(channel, leaving)):
+            block = await channel.read_block(leaving.pause)
             end = time.monotonic() + TURN
-            for line in block[:-1].split(b"\n"):
+            lines = block[:-1].split(b"\n") if block else []
+            for count, line in enumerate(lines, 1):
                 self._publish(line)
                 if self.held_by:
+                    self._unread = len(lines) - count
                     await self._free.wait()
+                    self._unread = 0
                 elif time.monotonic() > end:
                     await trio.lowlevel.checkpoint()
                     end = time.monotonic() + TURN
+        raise Removed
 
     def _publish(self, line: bytes) -> None:
         key, payload = message_of(line)

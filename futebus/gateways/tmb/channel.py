@@ -7,6 +7,7 @@ to read, and reads right after it has written: else the bus would drop what a qu
 All of it runs in the loop of the bus (see `apart`). Those who serve peers hand it messages, and are handed blocks of lines.
 """
 
+import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import trio
 
 from ...client.channel import end_of_block
 from ...client.errors import Ended, NoBus, TooLong
+from ...client.leaving import Leaving
 from ...client.trio import Publisher, Reader, publisher, subscribe
 from ...core.lines import end
 from ...core.text import counted
@@ -29,16 +31,17 @@ IDLE_SECONDS = 0.001
 """For so long nothing comes from peers before the channel is watched again. Watching costs two calls of the bus, a third of what
 a block of lines costs; who sends without a break comes back sooner, for he has only to be told in the other loop."""
 
-LOOK_SECONDS = 2.0
-"""How often it is looked whether the channel's name was removed, and whether the bus has dropped anything."""
-
 
 class _Creates(TypedDict, total=False):
     mode: int
 
 
 class _Removed(Exception):
-    """The channel has no name any more: who opens it now opens another."""
+    """The channel has no name any more, and what waited there was delivered: who opens it now opens another."""
+
+
+class _Stopped(Exception):
+    """Nothing more is to be written to this channel."""
 
 
 class _Batch:
@@ -91,7 +94,10 @@ class Channel:
         """Nothing is being written. Who writes reads too, and somebody else who tried would only ask the bus in vain."""
         self._resting.set()
         self._reading = trio.Lock()
-        self._dropped = 0
+        self._is_leaving = False
+        """Whether nothing more is to be written to the channel that is open."""
+        self._has_written = trio.Event()
+        """Nothing more is."""
 
     async def publish(self, messages: bytes) -> int:
         """Sends peer messages, and waits until the bus has them and those who have subscribed here, too.
@@ -124,7 +130,6 @@ class Channel:
                 subscribe(self.path, bytes, wait=wait, say=self._life.say, **creates) as reader,
                 publisher(self.path, wait=wait, say=self._life.say) as out,
             ):
-                self._dropped = 0
                 if is_first:
                     is_first = False
                     opened()
@@ -143,6 +148,7 @@ class Channel:
     async def _use(self, reader: Reader[bytes], out: Publisher) -> Exception:
         """Sends and delivers until the channel has ended. Returns why."""
         why: Exception | None = None
+        self._is_leaving, self._has_written = False, trio.Event()
 
         async def until_gone(work: Callable[[Reader[bytes], Publisher], object]) -> None:
             nonlocal why
@@ -184,9 +190,17 @@ class Channel:
     # ------------------------------------------------------------------------------------------ what is said
 
     async def _write(self, reader: Reader[bytes], out: Publisher) -> None:
+        with contextlib.suppress(_Stopped):
+            await self._write_on(reader, out)
+        self._resting.set()
+        self._has_written.set()
+
+    async def _write_on(self, reader: Reader[bytes], out: Publisher) -> None:
         while True:
             if self._unsent is None:
                 await self._wait_for_more()
+                if self._is_leaving:
+                    return
                 self._unsent, self._batch = self._batch, _Batch()
                 self._wanted = trio.Event()
             if self._resting.is_set():
@@ -217,6 +231,8 @@ class Channel:
             lines, start = b"".join(batch.runs[first : batch.sent]), 0
             try:
                 while start < len(lines):
+                    if self._is_leaving:
+                        raise _Stopped
                     stop = end_of_block(lines, start)
                     block = lines[start:stop]
                     try:
@@ -246,16 +262,26 @@ class Channel:
     # ------------------------------------------------------------------------------------------ what becomes of it
 
     async def _look(self, reader: Reader[bytes], _: Publisher) -> None:
+        leaving = Leaving()
         while True:
-            await trio.sleep(LOOK_SECONDS)
+            await trio.sleep(leaving.pause)
             told = reader.inquire()
-            if told.dropped > self._dropped:
-                lost = counted(told.dropped - self._dropped, "line")
+            if dropped := leaving.dropped(told):
+                lost = counted(dropped, "line")
                 self._life.warn(f"{self.path}: the bus has dropped {lost}, which came faster than they could be taken")
-                self._lost(told.dropped - self._dropped)
-                self._dropped = told.dropped
-            if told.is_removed:
-                raise _Removed
+                self._lost(dropped)
+            if told.is_removed and not leaving.has_begun:
+                self._is_leaving = True  # what has not been written is for the next one
+                self._wanted.set()
+                await self._has_written.wait()
+                leaving.begin(reader.inquire())
+            if leaving.has_begun:
+                await self._take(reader)
+                if leaving.is_over(told := reader.inquire()):
+                    if left := leaving.left(told):
+                        self._life.warn(f"{self.path}: {counted(left, 'line')} that waited there were not taken in time")
+                        self._lost(left)
+                    raise _Removed
 
 
 def _rest(runs: list[bytes], start: int) -> list[bytes]:

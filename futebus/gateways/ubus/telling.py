@@ -3,6 +3,7 @@
 The one rule: one read of the channel serves all connections, and none of them waits for another who does not read.
 """
 
+import contextlib
 import errno
 
 import trio
@@ -12,12 +13,15 @@ from ...client.errors import ClientError, NoBus, NoMaster
 from ..apart import Far
 from .connection import Connection
 
+HOLD_SECONDS = 0.1
+"""For how long a line that is being said is waited for. A B channel takes it at once; a master that does not read may never."""
+
 
 class Telling:
     """All connections of a signal or a property.
 
     Args:
-        writer: the channel, where what connections say goes. It is opened when there is something.
+        writer: the channel, where what connections say goes.
         keeps_value: whether who connects is told the last line at once.
         value: the line that is there from the start.
     """
@@ -25,6 +29,10 @@ class Telling:
     def __init__(self, writer: Far[Publisher], *, keeps_value: bool, value: str | None = None) -> None:
         self._writer = writer
         self._writing = trio.Lock()
+        self._is_old = False
+        """Whether the channel that is open to be written is not the one that is listened to any more."""
+        self._may_say = trio.Event()
+        self._may_say.set()
         self._keeps_value = keeps_value
         self._value = b"" if value is None else value.encode("utf-8", "surrogateescape") + b"\n"
 
@@ -32,6 +40,32 @@ class Telling:
         """Takes note of lines of the channel, which all are told."""
         if self._keeps_value:
             self._value = last_of(lines)
+
+    async def hold(self) -> None:
+        """Has nothing more said until `renew`: the channel is about to be left. Waits a moment for what is being said."""
+        self._may_say = trio.Event()
+        with trio.move_on_after(HOLD_SECONDS):
+            async with self._writing:
+                pass
+
+    async def renew(self) -> None:
+        """Speaks to the channel that has this name from now on, since that is listened to.
+
+        It is opened now: later, somebody may have removed it, and what is said to another would be heard by nobody here. Who may
+        not write to it is told so when he does.
+        """
+        self._is_old = True
+        self._may_say.set()
+        with trio.move_on_after(HOLD_SECONDS), contextlib.suppress(ClientError):
+            async with self._writing:
+                await self._open()
+
+    async def _open(self) -> None:
+        if self._is_old:
+            self._is_old = False
+            self._writer.close()
+        if not self._writer.is_open:
+            await self._writer.open()
 
     def greet(self, connection: Connection) -> None:
         """Tells who connects the value, if there is one."""
@@ -49,8 +83,8 @@ class Telling:
         """Says what a connection has sent to the channel. Returns whether the connection goes on."""
         try:
             async with self._writing:
-                if not self._writer.is_open:
-                    await self._writer.open()
+                await self._may_say.wait()
+                await self._open()
                 try:
                     await self._writer.send_block(lines)
                 except (NoMaster, NoBus):
