@@ -26,6 +26,9 @@ from .outbox import Outbox
 from .running import soon
 from .subject import Subject
 
+FORMER = 1000
+"""How many names that it has had a link knows for its own."""
+
 TELL_SECONDS = (1.0, 10.0)
 """How often it is looked whether anything was lost, and how long nothing is said of it when something has been."""
 
@@ -70,6 +73,11 @@ class Link:
         self._voice = voice
         self._waits = waits
         self._next = 1
+        self._numbering = threading.Lock()
+        self._former: dict[str, int] = {}
+        """Names that this link has had, and the number of the next line then. What it has said under them may still come back."""
+        self._forged = 0
+        """Lines of others that came under this link's name."""
         self._seen = origin.Seen()
         self._unsent: Counter[Subject] = Counter()
         """Lines that were dropped for a subject."""
@@ -193,8 +201,9 @@ class Link:
     def _heard(self, block: bytes) -> None:
         """Numbers what was said on the channel, and has it sent."""
         count, _ = lines(block, 0, len(block))
-        run = origin.Run(self.origin, self._next, count, block)
-        self._next = run.next
+        with self._numbering:
+            run = origin.Run(self.origin, self._next, count, block)
+            self._next = run.next
         for subject in self._subjects:
             if subject.outbox:
                 subject.outbox.put(run)
@@ -212,6 +221,22 @@ class Link:
                         await asyncio.sleep(PAUSE_SECONDS)
             self._is_stalled = not self._channel.has_place
 
+    def _said_under(self, name: str) -> int | None:
+        """Up to which number, exclusive, this link has said lines under a name; None: it is none of its own."""
+        with self._numbering:
+            return self._next if name == self.origin else self._former.get(name)
+
+    def _take_forged(self, run: origin.Run) -> None:
+        """Somebody has said lines under this link's name. Others would take its next ones for known: it takes another name."""
+        if run.origin == self.origin:
+            with self._numbering:
+                self._former[self.origin] = self._next
+                self.origin, self._next = origin.new_origin(), 1
+            if len(self._former) > FORMER:
+                del self._former[next(iter(self._former))]
+        self._forged += run.count
+        self._channel.put(run.count, run.data)
+
     def _take(self, subject: Subject, told: Mapping[str, str] | None, payload: bytes) -> None:
         """Has what was said on a subject said on the channel, and handed on."""
         if self._is_ending:
@@ -221,7 +246,10 @@ class Link:
             if not origin.is_probe(told, payload):
                 self._channel.put(*outside(payload))
             return
-        if run.origin == self.origin:
+        said = self._said_under(run.origin)
+        if said is not None:
+            if run.count and run.next > said:
+                self._take_forged(run)
             return
         new, missed, is_known = self._seen.take(run)
         self._missed += missed
@@ -255,6 +283,7 @@ class Link:
             found[f"not said on {path}: {why}"] = count
         found[f"of {path} not sent: the bus has dropped them, which came too fast, or waited too long"] = self._channel.dropped
         found[f"of {path} not sent: they waited there when its name was removed"] = self._channel.untaken
+        found["came under this link's name, and were not its own: it goes on under another one"] = self._forged
         found[f"of others have not come to {path}"] = self._missed
         found[f"not handed on: more than {origin.ORIGINS} links were heard of lately"] = self._strange
         return found

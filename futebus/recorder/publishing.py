@@ -58,6 +58,8 @@ class Publishing:
         self._is_missing = False
         """Whether it is said that it cannot be started."""
         self._is_over = recording.to is None
+        self._is_asked = False
+        """Whether it has been asked to end, and to say what is left."""
 
     def begin(self) -> bool:
         """Starts it. Returns False if the stream has refused it at once, and for good; it has said why."""
@@ -188,7 +190,7 @@ class Publishing:
             return
         if self.look() is not None and not self._start_again():  # one that is due later says what is left
             return
-        self._is_over = True
+        self._is_over = self._is_asked = True
         with contextlib.suppress(BrokenPipeError):
             os.write(self._control, FINISH)
         if ended_within(self._pid, END_SECONDS, wait):
@@ -201,3 +203,5 @@ class Publishing:
             os.kill(self._pid, signal.SIGKILL)
             ended_within(self._pid, KILL_SECONDS)
             self._forget()
+            if self._is_asked:
+                self._complain("the publisher has not ended in time: what is in the spool alone goes on when it is started again")

@@ -233,3 +233,27 @@ def test_a_channel_that_is_removed_is_opened_anew(bus: Mount, nats: Server, link
     link.wait_for("B_x is open again")
     say(bus / "B_x", "hello")
     outsider.wait_for(b"hello\n")
+
+
+def test_who_speaks_under_the_name_of_a_link_does_not_silence_it(
+    mounting: Mounting, nats: Server, linking: Linking, listening: Listening, collect: Collect
+) -> None:
+    buses = [mounting(), mounting()]
+    link, _ = linked(linking, *((bus / "B_x", nats / "x") for bus in buses))
+    outsider, (here, there) = listening(nats.url, "x"), (collect(bus / "B_x") for bus in buses)
+    say(buses[0] / "B_x", "one")
+    outsider.wait_for(b"one\n")
+    there.lines(1)
+    name = (outsider.messages[-1].headers or {})["Futebus-Origin"]
+    outsider.say("x", b"forged\n", {"Futebus-Origin": name, "Futebus-Line": "1000000"})
+    link.wait_for("1 line came under this link's name, and were not its own: it goes on under another one")
+    assert here.lines(2) == ["one", "forged"], "it is what somebody has said"
+    say(buses[0] / "B_x", "two")
+    assert there.lines(3) == ["one", "forged", "two"]
+    assert (outsider.messages[-1].headers or {})["Futebus-Origin"] != name
+    # What it has said under its first name may come back on another way, late.
+    outsider.say("x", b"one\n", {"Futebus-Origin": name, "Futebus-Line": "1"})
+    say(buses[1] / "B_x", "three")
+    assert here.lines(4) == ["one", "forged", "two", "three"]
+    link.end()
+    assert link.words.count("under this link's name") == 1

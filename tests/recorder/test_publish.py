@@ -194,6 +194,21 @@ def test_the_server_is_away_at_first(bus: Mount, recording: Recording, keeping: 
     assert "trouble" not in told
 
 
+def test_one_that_is_stopped_in_the_end_is_said_to_have_left_something(bus: Mount, recording: Recording, keeping: Server) -> None:
+    to = f"{keeping.url}/LINES/lines"
+    recorder = recording(bus / "U_x", "--to", to)
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    wait_for_line(keeping.url, "lines", 10)
+    os.kill(recorder.publisher(), signal.SIGSTOP)
+    (bus / "U_x").write_bytes(numbered(10, 20))
+    recorder.end()
+    assert recorder.words.endswith(": what is in the spool alone goes on when it is started again\n"), recorder.words
+    again = recording(bus / "U_x", "--to", to)
+    wait_for_line(keeping.url, "lines", 20)
+    again.end()
+    assert lines_in(messages(keeping.url)) == numbered(0, 20)
+
+
 def test_lines_stay_until_the_stream_has_them(bus: Mount, recording: Recording, keeping: Server, start: Start) -> None:
     to = f"{keeping.url}/LINES/lines"
     recorder = recording(bus / "U_x", "--to", to, "--keep-bytes", "2M")

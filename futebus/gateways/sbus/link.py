@@ -77,6 +77,8 @@ class Link(Sender):
         self._wake = trio.Event()
         self._free = trio.Event()
         self._lost = trio.Event()
+        self._is_leaving = False
+        """Whether nothing more is to be written to the channel that is open."""
         self._unread = 0
         """Messages that were taken from the bus, and wait for a client that holds us up."""
         server.outside = self
@@ -136,12 +138,14 @@ class Link(Sender):
                 self._life.say(f"{self._path} is open again")
             joined()
             leaving = Leaving()
+            self._is_leaving = False
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read, channel, leaving)
                 async with trio.open_nursery() as writing:
                     writing.start_soon(self._write, channel)
                     await self._until_removed(channel, leaving)
-                    writing.cancel_scope.cancel()  # what has not been written is for the next one
+                    self._is_leaving = True  # what has not been written is for the next one
+                    self._wake.set()
                 leaving.begin(await channel.inquire())
                 channel.awaken()
                 await self._until_late(channel, leaving)
@@ -172,10 +176,11 @@ class Link(Sender):
 
     async def _write(self, channel: Joined) -> None:
         lines = self._lines
-        while True:
+        while not self._is_leaving:
             if not lines:
                 self._wake = trio.Event()
                 await self._wake.wait()
+                continue
             block: list[bytes] = []
             size = 0
             for line in lines:

@@ -147,7 +147,7 @@ async def _hear(
             life.warn(f"{path}: the bus has dropped {counted(dropped, 'line')}, which came faster than they could be taken")
         if told.is_removed and not leaving.has_begun and await there.run(_has_another, path):
             if telling:
-                await telling.hold()
+                await telling.hold(has_master=has_master(path.name))
                 told = await channel.inquire()
             leaving.begin(told)
         if leaving.has_begun and leaving.is_over(told):

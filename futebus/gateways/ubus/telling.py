@@ -5,6 +5,7 @@ The one rule: one read of the channel serves all connections, and none of them w
 
 import contextlib
 import errno
+import math
 
 import trio
 
@@ -13,8 +14,8 @@ from ...client.errors import ClientError, NoBus, NoMaster
 from ..apart import Far
 from .connection import Connection
 
-HOLD_SECONDS = 0.1
-"""For how long a line that is being said is waited for. A B channel takes it at once; a master that does not read may never."""
+HOLD_SECONDS = 0.5
+"""For how long a line that is being said is waited for, if a master may never take it."""
 
 
 class Telling:
@@ -33,6 +34,8 @@ class Telling:
         """Whether the channel that is open to be written is not the one that is listened to any more."""
         self._may_say = trio.Event()
         self._may_say.set()
+        self._is_saying = False
+        self._has_said = trio.Event()
         self._keeps_value = keeps_value
         self._value = b"" if value is None else value.encode("utf-8", "surrogateescape") + b"\n"
 
@@ -41,12 +44,16 @@ class Telling:
         if self._keeps_value:
             self._value = last_of(lines)
 
-    async def hold(self) -> None:
-        """Has nothing more said until `renew`: the channel is about to be left. Waits a moment for what is being said."""
+    async def hold(self, *, has_master: bool) -> None:
+        """Has nothing more said until `renew`: the channel is about to be left. Waits for what is being said.
+
+        Args:
+            has_master: whether the channel has one, who may never take it. Otherwise it is taken at once, unless the bus hangs.
+        """
         self._may_say = trio.Event()
-        with trio.move_on_after(HOLD_SECONDS):
-            async with self._writing:
-                pass
+        with trio.move_on_after(HOLD_SECONDS if has_master else math.inf):
+            while self._is_saying:
+                await self._has_said.wait()
 
     async def renew(self) -> None:
         """Speaks to the channel that has this name from now on, since that is listened to.
@@ -84,12 +91,16 @@ class Telling:
         try:
             async with self._writing:
                 await self._may_say.wait()
-                await self._open()
+                self._is_saying, self._has_said = True, trio.Event()
                 try:
+                    await self._open()
                     await self._writer.send_block(lines)
                 except (NoMaster, NoBus):
                     self._writer.close()  # there may be another when the next line comes
                     raise
+                finally:
+                    self._is_saying = False
+                    self._has_said.set()
         except ClientError as error:
             if isinstance(error, NoMaster) and not self._keeps_value:
                 return True  # a signal's service may ignore what is sent to it (section 5.1): this one does not read
