@@ -345,6 +345,11 @@ class Endpoint(Generic[Item]):
             self.fileno()
             raise not_sent(str(self.path), self.way.name, error, lines, start, is_master=self.way.is_master) from None
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the bus has the beginning of a message that was accepted, and not its end: who leaves now has not sent it."""
+        return bool(self._rest)
+
     def begin_sending(self, lines: bytes) -> tuple[bytes, int]:
         """What is to be written so that these messages are sent, and where in it they begin: one before may not be complete."""
         rest, self._rest = self._rest, b""

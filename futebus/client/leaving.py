@@ -58,7 +58,15 @@ class Leaving:
         Args:
             told: what the bus tells now.
         """
-        return self._then is None or is_taken(self._then, told) or self.is_late
+        return self.is_taken(told) or self.is_late
+
+    def is_taken(self, told: Inquiry) -> bool:
+        """Whether what waited when that began is taken.
+
+        Args:
+            told: what the bus tells now.
+        """
+        return self._then is None or is_taken(self._then, told)
 
     @property
     def is_late(self) -> bool:

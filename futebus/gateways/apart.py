@@ -171,6 +171,10 @@ class Channel(Protocol):
     def is_open(self) -> bool:
         """Whether it is open."""
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether a message was accepted in part."""
+
     def fileno(self) -> int:
         """The descriptor."""
 
@@ -206,13 +210,13 @@ class Far(Generic[C]):
         self._channel = channel
         self.is_open = False
         """Whether it was opened, and has not been closed since."""
+        self.accepted = 0
+        """How many messages of the last call that sends the bus has accepted, if it has ended: a bus that hangs does not tell."""
+        self._calls = 0
         self._reading: trio.CancelScope | None = None
-        """In the loop of the bus: of who waits for lines."""
-
-    @property
-    def accepted(self) -> int:
-        """How many messages of the last call that sends the bus has accepted."""
-        return self._channel.accepted
+        """In the loop of the bus: of who waits for lines,"""
+        self._sending: trio.CancelScope | None = None
+        """and of who waits for place."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -245,8 +249,32 @@ class Far(Generic[C]):
             self._reading.cancel()
 
     async def send_block(self, lines: bytes) -> int:
-        """Sends whole lines, as the channel's `send_block`."""
-        return await self._there.run(self._channel.send_block, lines)
+        """Sends whole lines, as the channel's `send_block`. Until `give_up`: then it is fewer that were accepted."""
+        self.accepted = 0
+        self._calls += 1
+        return await self._there.run(self._send, lines, self._calls)
+
+    async def _send(self, lines: bytes, call: int) -> int:
+        self._channel.accepted = accepted = 0
+        try:
+            with trio.CancelScope() as self._sending:
+                await self._channel.send_block(lines)
+            accepted = self._channel.accepted - (self._sending.cancelled_caught and self._channel.is_begun)
+        except BaseException:
+            accepted = self._channel.accepted
+            raise
+        finally:
+            if call == self._calls:  # else the caller has given this one up, and has made another
+                self.accepted = accepted
+        return accepted
+
+    def give_up(self) -> None:
+        """Has who waits for place go on without. The channel is only to be closed then: a message may have been begun."""
+        self._there.post(self._give_up)
+
+    def _give_up(self) -> None:
+        if self._sending:
+            self._sending.cancel()
 
     async def inquire(self) -> Inquiry:
         """What the bus knows of it, as the channel's `inquire`."""

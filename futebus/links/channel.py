@@ -104,6 +104,10 @@ class Channel:
         self._size = 0
         self._changed = threading.Condition()
         self._is_open = False
+        self._is_between = False
+        """Whether it was removed and is about to be open again: what is to be said is for the next one."""
+        self._is_leaving = False
+        """Whether it was removed, and only what waits there is still taken."""
         self._said_at = -math.inf
         """When lines were written last."""
         self._was_awaited = waits
@@ -129,7 +133,7 @@ class Channel:
         if not count:
             return
         with self._changed:
-            if not self._is_open:
+            if not self._is_open and not self._is_between:
                 self.unwritten[AWAY] += count * self._was_awaited
                 return
             self._waiting.append((count, lines))
@@ -143,7 +147,7 @@ class Channel:
     @property
     def has_place(self) -> bool:
         """Whether it is of use to have more lines said there."""
-        return self._size < MANY_BYTES or not self._is_open
+        return self._size < MANY_BYTES or not (self._is_open or self._is_between)
 
     @property
     def waiting(self) -> int:
@@ -168,11 +172,13 @@ class Channel:
         """
         is_first = True
         while True:
+            is_removed = False
             try:
                 with self._open() as channel:
                     self._claim_it(channel)
                     with self._changed:
                         self._is_open, self._was_awaited, self._failure = True, True, None
+                        self._is_between = self._is_leaving = False
                     if is_first:
                         is_first = False
                         opened()
@@ -183,6 +189,7 @@ class Channel:
             except _Removed:
                 if self._is_over:
                     return
+                is_removed = True
                 self._voice.say(f"{self.path}: its name was removed; it is opened anew")
             except (Ended, NoBus) as error:
                 # That a channel has ended means, of one without a master, that the bus is being unmounted.
@@ -191,7 +198,7 @@ class Channel:
                     raise NatsError(words) from None
                 self._voice.warn(f"{words}; waiting")
             finally:
-                self._let_go()
+                self._let_go(is_removed=is_removed)
                 if self._is_over:
                     self._has_ended.set()
 
@@ -242,14 +249,17 @@ class Channel:
             raise NatsError(f"{self.path} has a link already{_holder(name)}: one is enough for several subjects") from None
         self._claim = claim
 
-    def _let_go(self) -> None:
+    def _let_go(self, *, is_removed: bool) -> None:
         with self._changed:
             self._is_open = False
-        late = ENDED if time.monotonic() - self._said_at < SOON_SECONDS else SLOW
-        self._count_waiting(late if self._is_over else AWAY)
+            self._is_between = is_removed and not self._is_over
         if self._claim:
             self._claim.close()
             self._claim = None
+        if self._is_between:
+            return
+        late = ENDED if time.monotonic() - self._said_at < SOON_SECONDS else SLOW
+        self._count_waiting(late if self._is_over else AWAY)
 
     def _use(self, channel: Joined) -> None:
         """Has the channel read and written, and looks after it, until that fails or is over."""
@@ -269,11 +279,13 @@ class Channel:
                 told = channel.inquire()
                 self.dropped += leaving.dropped(told)
                 if told.is_removed and not leaving.has_begun:
+                    with self._changed:
+                        self._is_leaving = True
                     leaving.begin(told)
                 is_left = leaving.has_begun and (not self._reads or leaving.is_over(told))
         finally:
             with self._changed:
-                self._is_open = False
+                self._is_open, self._is_between = False, is_left
                 self._changed.notify_all()
             os.eventfd_write(self._stop, 1)
             for thread in threads:
@@ -322,7 +334,7 @@ class Channel:
     def _write(self, channel: Joined) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or not self._is_open)
+                self._changed.wait_for(lambda: (self._waiting and not self._is_leaving) or not self._is_open)
                 if not self._is_open:
                     return
                 block: list[bytes] = []

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -92,13 +92,13 @@ class Client:
 class Sbus:
     """A server, and the clients that a test has."""
 
-    def __init__(self, start: Start, place: Path, *options: str) -> None:
+    def __init__(self, start: Start, place: Path, *options: str, command: Sequence[str] = COMMAND) -> None:
         self.place = place
         self.path = place / "sbus.socket"
         self.log = place / "sbus.log"
         self.clients: list[Client] = []
         with self.log.open("a") as stderr:
-            self.process = start(*COMMAND, "-fa", self.path, *options, stderr=stderr)
+            self.process = start(*command, "-fa", self.path, *options, stderr=stderr)
         self.ready = not os_read_all(self.process)
         assert self.process.poll() is None, self.words
 
@@ -146,8 +146,8 @@ def serving(start: Start, place: Path) -> Iterator[Serving]:
     """Starts servers: `serving("-c")`."""
     made: list[Sbus] = []
 
-    def begin(*options: str) -> Sbus:
-        made.append(Sbus(start, place, *options))
+    def begin(*options: str, command: Sequence[str] = COMMAND) -> Sbus:
+        made.append(Sbus(start, place, *options, command=command))
         return made[-1]
 
     yield begin

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import futebus.client
 
 from ..helpers.collectors import Collect
-from ..helpers.mounts import Mount, Mounting, bash, run
+from ..helpers.mounts import Mount, Mounting, bash, hanging, run
 from ..helpers.papers import Shell, examples
 from ..helpers.programs import Start, leave_behind
 from ..helpers.recorders import Remounting
@@ -191,8 +192,7 @@ def test_what_is_said_while_the_bus_is_away_is_kept(serving: Serving, mounting: 
 def test_a_channel_that_is_removed_is_made_anew(bus: Mount, joined: Sbus) -> None:
     client = joined().sub(b"k")
     (bus / "B_x").unlink()
-    until((bus / "B_x").exists, "it is there again")
-    bus.wait_for_clients(1, "B_x", rw="r")
+    bus.wait_for_live("B_x", "peer")
     (bus / "B_x").write_bytes(b"k\tx\n")
     assert client.recv() == b"MSG k\0x"
 
@@ -215,6 +215,7 @@ def test_a_client_that_blocks_does_not_keep_it_at_a_channel_that_is_removed(bus:
             other.whoami()
         (bus / "B_x").unlink()
         joined.says("has been removed, and is made anew")
+    bus.wait_for_live("B_x", "peer")
     (bus / "B_x").write_bytes(b"k\tx\n")
     assert other.recv() == b"MSG k\0x"
     joined.says("not carried over: for they waited in a channel whose name was removed")
@@ -224,6 +225,44 @@ def test_a_client_that_blocks_does_not_keep_it_at_a_channel_that_is_removed(bus:
     assert [int(each.split(b"\0")[1].split()[0]) for each in taken] == list(range(len(taken)))
     (bus / "B_x").write_bytes(b"in\tend\n")
     assert slow.recv() == b"MSG in\0end"
+
+
+LATE = """
+import sys
+from futebus.client import leaving
+leaving.LEAVE_SECONDS = 0.0
+from futebus.commands.sbus import main
+sys.exit(main())
+"""
+"""A server that leaves a channel which was removed at once."""
+
+
+def test_what_is_left_in_a_channel_that_is_removed_is_counted_whoever_leaves_it(bus: Mount, serving: Serving) -> None:
+    sbus = serving("--channel", str(bus / "B_x"), command=[sys.executable, "-c", LATE])
+    client = sbus().sub(b"k")
+    count = 900
+    lines = b"".join(b"k\t%d " % number + b"x" * 4000 + b"\n" for number in range(count))
+    leave_behind(sbus.process, bus / "B_x", lines)
+    sbus.says("has been removed, and is made anew")
+    bus.wait_for_live("B_x", "peer")
+    futebus.client.publish(bus / "B_x", b"k\tend")
+    taken = 0
+    while client.recv() != b"MSG k\0end":
+        taken += 1
+    if taken < count:
+        sbus.counts(count - taken, "not carried over")
+
+
+def test_a_signal_while_the_bus_hangs(bus: Mount, joined: Sbus, collect: Collect) -> None:
+    reader = collect(bus / "B_x")
+    client = joined()
+    for number in range(120):
+        client.msg(b"k", b"%d" % number)
+    reader.lines(120)
+    with hanging(bus):
+        client.msg(b"k", b"last").whoami()
+        assert joined.end() == 0, joined.words
+    assert "Traceback" not in joined.words
 
 
 def test_one_that_is_killed_takes_nothing_with_it(bus: Mount, serving: Serving) -> None:

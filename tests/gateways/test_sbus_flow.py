@@ -1,5 +1,8 @@
 """What becomes of messages for clients of futebus-sbus that do not read, and of everybody else meanwhile."""
 
+import sys
+import threading
+
 import pytest
 
 from ..helpers.waiting import is_readable, until
@@ -204,3 +207,34 @@ def test_who_is_killed_while_it_holds_others_up(sbus: Sbus) -> None:
     for sender in held[1:]:
         sender.whoami()
     sbus().whoami()
+
+
+SHORT = """
+import sys
+from futebus.gateways.sbus import server
+server.TURN = 0.0
+from futebus.commands.sbus import main
+sys.exit(main())
+"""
+"""A server whose turn is over with the first packet, as if each took long."""
+
+
+def test_who_floods_does_not_keep_others_out(serving: Serving) -> None:
+    sbus = serving(command=[sys.executable, "-c", SHORT])
+    flooder, other = sbus(), sbus().sub(b"b")
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        while not is_over.is_set():
+            flooder.msg(b"a", b"x")
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        for number in range(20):
+            other.msg(b"b", b"%d" % number)
+            assert other.recv() == b"MSG b\0%d" % number
+        sbus().sub(b"c").msg(b"c", b"who comes, too")
+    finally:
+        is_over.set()
+        thread.join()

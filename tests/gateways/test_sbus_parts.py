@@ -1,7 +1,11 @@
 """The parts of futebus-sbus that need no socket, against plain models of what sbus' document says."""
 
+import heapq
 import re
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -245,6 +249,37 @@ def test_a_backlog_is_what_a_list_would_be(steps: list[bytes | Order | None]) ->
             model.remove(firsts[order])
         assert len(backlog) == len(model)
         assert backlog.size == sum(len(packet) for _, packet in model)
+
+
+def test_many_that_wait_in_changing_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To change the order costs nothing: nobody sorts them for that again and again."""
+    calls = Counter[str]()
+    heapify, heappush = heapq.heapify, heapq.heappush
+
+    def count(name: str, function: Callable[..., None], *arguments: Any) -> None:
+        calls[name] += 1
+        function(*arguments)
+
+    monkeypatch.setattr("heapq.heapify", partial(count, "heapify", heapify))
+    monkeypatch.setattr("heapq.heappush", partial(count, "heappush", heappush))
+    backlog, packets = Backlog(), [b"x" * (number % 40) + b"%d" % number for number in range(2000)]
+    for packet in packets:
+        backlog.put(packet)
+    left = set(packets)
+    for number in range(1500):
+        for backlog.order in (Order.RANDOM, Order.QUEUE, Order.STACK, list(Order)[number % 3]):
+            backlog.first()
+        left.remove(backlog.first())
+        backlog.drop_first()
+    assert calls["heapify"] < 10
+    assert calls["heappush"] == 0, "all were there before"
+    assert (len(backlog), backlog.size) == (500, sum(map(len, left)))
+    backlog.order = Order.RANDOM
+    assert len(backlog.first()) == max(map(len, left))
+    while backlog:
+        left.remove(backlog.first())
+        backlog.drop_first()
+    assert (left, backlog.size) == (set(), 0)
 
 
 # ---------------------------------------------------------------------------------------------- arguments

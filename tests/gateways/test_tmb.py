@@ -1,5 +1,6 @@
 """The gateway of the Text Message Bus, with real sockets, a real bus and other people's programs."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -253,6 +254,49 @@ def test_with_patience_it_begins_before_the_bus(place: Path, start: Start, mount
     early.wait_until_ready()
     with early.peer(b"s 1 r .\n") as peer:
         peer.is_told(b":a b\n", b":a b\n")
+
+
+HASTY = """
+import sys
+from futebus.gateways.tmb import server
+server.GONE_SECONDS = 0.5
+from futebus.commands.tmb import main
+sys.exit(main())
+"""
+"""Who has closed so long ago gives way to others."""
+
+
+def test_who_has_gone_while_the_bus_is_away_gives_way(mounting: Mounting, start: Start, remounting: Remounting) -> None:
+    """What he has sent is said when it is back."""
+    bus = mounting()
+    gateway = Gateway(
+        start,
+        bus / "B_x",
+        "--wait",
+        "--max-clients",
+        "2",
+        "--max-clients-per-address",
+        "2",
+        command=[sys.executable, "-c", HASTY],
+    )
+    bus.daemon.kill()
+    bus.daemon.wait()
+    gateway.wait_for("waiting")
+    for line in (b":a one\n", b":a two\n"):
+        peer = Peer(gateway.port)
+        peer.send(line)
+        peer.close()
+
+    def is_let_in() -> bool:
+        with Peer(gateway.port) as late, contextlib.suppress(ConnectionError):
+            late.send(b"help\n")
+            return not late.line().startswith(b"error")
+        return False
+
+    until(is_let_in, "there is a place")
+    again = remounting(bus)
+    until(lambda: sum(each["sent"] for each in again.clients("B_x")) == 2, "what they have sent is said")
+    gateway.end()
 
 
 def test_a_channel_whose_name_was_removed_is_opened_anew(bus: Mount, start: Start) -> None:

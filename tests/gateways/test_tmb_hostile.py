@@ -94,6 +94,18 @@ def test_a_line_without_an_end_is_skipped_and_the_next_is_not(bus: Mount, start:
         assert memory(gateway) - before < 32 << 20
 
 
+def test_what_is_skipped_is_told_behind_the_answers_to_what_was_sent_before(bus: Mount, start: Start) -> None:
+    gateway = Gateway(start, bus / "B_x", "--max-line", "1K")
+    with Peer(gateway.port) as peer:
+        peer.send(b"s 1 b a\nnope\n" + b"x" * 2000 + b"\n" + b"y" * 3000 + b"\nu 1\n")
+        told = peer.lines(4)
+        assert told[0] == b"ok subscribed 1 begins-with a\n"
+        assert told[1].startswith(b"error there is no command nope")
+        assert told[2] == b"error 2 lines skipped: longer than 1024 bytes\n"
+        assert told[3] == b"ok unsubscribed 1\n"
+    gateway.end()
+
+
 def test_a_line_that_is_too_long_for_the_bus_is_its_senders_alone(mounting, start: Start) -> None:  # type: ignore[no-untyped-def]
     gateway = Gateway(start, mounting("max_message=100") / "B_x")
     with gateway.peer(b"s 1 r .\n") as peer, Peer(gateway.port) as other:

@@ -43,8 +43,16 @@ def test_lines_come_whole_in_whatever_pieces(data: bytes, max_line: int, cuts: l
     ends = sorted(min(cut, len(data)) for cut in cuts)
     for begins, stops in (([0], [len(data)]), (range(len(data)), range(1, len(data) + 1)), ([0, *ends], [*ends, len(data)])):
         intake = Intake(max_line)
-        got = b"".join(intake.feed(data[begin:stop]) for begin, stop in zip(begins, stops, strict=True) if begin < stop)
-        assert (got, intake.too_long) == expected
+        fed = [intake.feed(data[begin:stop]) for begin, stop in zip(begins, stops, strict=True) if begin < stop]
+        assert (b"".join(map(b"".join, fed)), sum(len(pieces) - 1 for pieces in fed)) == expected
+
+
+def test_where_lines_were_skipped_is_seen() -> None:
+    intake = Intake(4)
+    assert intake.feed(b"a\nlong\nb\nlonger\nlongest\nc\nd") == [b"a\n", b"b\n", b"", b"c\n"]
+    assert intake.feed(b"e\r\nf\r\nendl") == [b"de\nf\n", b""]
+    assert intake.feed(b"ess") == [b""]
+    assert intake.feed(b"\ng\n") == [b"g\n"]
 
 
 @given(WHOLE)
@@ -78,7 +86,7 @@ def test_pieces_are_whole_lines(data: bytes, size: int) -> None:
 )
 def test_nothing_takes_long_to_read(data: bytes) -> None:
     """What takes quadratic time here takes hours."""
-    list(items(Intake(1 << 30).feed(data)))
+    list(items(b"".join(Intake(1 << 30).feed(data))))
     messages_of(data)
 
 
@@ -86,7 +94,7 @@ def test_bytes_one_by_one_are_not_looked_at_again() -> None:
     intake = Intake(1 << 30)
     for _ in range(300_000):
         intake.feed(b"x")
-    assert intake.feed(b"\n") == b"x" * 300_000 + b"\n"
+    assert intake.feed(b"\n") == [b"x" * 300_000 + b"\n"]
 
 
 # ---------------------------------------------------------------------------------------------- commands

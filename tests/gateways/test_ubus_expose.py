@@ -1,5 +1,6 @@
 """`futebus-ubus expose` on a real bus, with sockets and socat: methods, rest buses, signals and properties."""
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -365,10 +366,9 @@ def test_a_channel_that_is_removed_is_opened_anew(bus: Mount, place: Path, start
     assert speaker.say(b"before\n").line() == b"before\n" == listener.line()
     lines = [b"%099d\n" % number for number in range(5_000)]
     leave_behind(gateway.process, bus / "B_x", b"".join(lines))
-    gateway.wait_for(f"{bus / 'B_x'}: its name was removed; it is opened anew")
+    gateway.wait_for(f"{bus / 'B_x'}: its name was removed; the next one is exposed")
     assert listener.lines(5_000) == lines
-    until((bus / "B_x").exists, "it is there again")
-    bus.wait_for_clients(1, "B_x", rw="r")
+    bus.wait_for_live("B_x", "peer")
     reader = client.subscribe(bus / "B_x", bytes)
     client.publish(bus / "B_x", b"in the new one")
     assert listener.line() == b"in the new one\n"
@@ -384,7 +384,7 @@ def test_what_is_said_while_a_channel_is_removed_again_and_again_comes_back(bus:
     sent = 0
     for times in range(1, 3):
         (bus / "B_x").unlink()
-        while gateway.words.count("is opened anew") < times or not (bus / "B_x").exists():
+        while gateway.words.count("the next one is exposed") < times or not (bus / "B_x").exists():
             assert peer.say(b"%d\n" % sent).line() == b"%d\n" % sent
             sent += 1
         assert peer.say(b"to the next one\n").line() == b"to the next one\n"  # it is spoken to, and listened to
@@ -406,12 +406,133 @@ def test_one_with_a_master_is_left_for_another_and_not_before(bus: Mount, place:
     assert old.lines(2) == ["before", "a"]
     assert "removed" not in gateway.words
     new = collect(bus / ".U_x")
-    gateway.wait_for("its name was removed; it is opened anew")
-    bus.wait_for_clients(1, "U_x", role="slave", rw="r")
+    gateway.wait_for("its name was removed; the next one is exposed")
+    bus.wait_for_live("U_x", "slave")
     os.write(new.file, b"new\n")
     assert peer.line() == b"new\n"
     assert peer.say(b"b\n")
     assert new.lines(1) == ["b"]
+    gateway.end()
+
+
+def test_what_the_master_of_a_channel_that_is_removed_does_not_take_is_for_the_next_one(
+    mounting: Mounting, place: Path, start: Start, collect: Collect
+) -> None:
+    """Nobody waits for the old one."""
+    bus = mounting("max_queue=4")
+    path = place / "x.signal"
+    old = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+    gateway = expose(start, place, bus / "U_x", str(path))
+    one, two = Peer(path), Peer(path)
+    for number in range(8):
+        one.say(b"%d\n" % number)
+        if number < 4:
+            until(lambda: bus.clients("U_x", role="master")[0]["rlist_messages"] == number + 1, "it waits")  # noqa: B023
+    (bus / "U_x").unlink()
+    new = collect(bus / ".U_x")
+    gateway.wait_for("the next one is exposed")
+    two.say(b"other\n")
+    taken = new.lines(5)
+    assert sorted(taken) == ["4", "5", "6", "7", "other"]
+    assert [each for each in taken if each != "other"] == ["4", "5", "6", "7"]
+    assert b"".join(os.read(old, 100) for _ in range(4)) == b"0\n1\n2\n3\n"
+    with pytest.raises(BlockingIOError):
+        os.read(old, 100)
+    os.close(old)
+    gateway.end()
+
+
+def test_a_service_that_hands_over_is_exposed_on(bus: Mount, place: Path, start: Start, collect: Collect) -> None:
+    """Its channel ends before anybody has looked whether it was removed."""
+    old = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+    gateway = expose(start, place, bus / "U_x", str(place / "x.signal"))
+    peer = Peer(place / "x.signal")
+    (bus / "U_x").unlink()
+    new = collect(bus / ".U_x")
+    os.close(old)
+    bus.wait_for_live("U_x", "slave")
+    os.write(new.file, b"new\n")
+    assert peer.line() == b"new\n"
+    gateway.end()
+
+
+def test_one_that_cannot_be_had_yet_is_waited_for_and_the_old_one_kept(mounting: Mounting, place: Path, start: Start) -> None:
+    bus = mounting("max_channels=1")
+    gateway = expose(start, place, bus.touch("B_x"), str(place / "x.signal"))
+    peer = Peer(place / "x.signal")
+    (bus / "B_x").unlink()
+    bus.touch("B_y")
+    gateway.wait_for(f"{bus / 'B_x'}: its name was removed, and the next one is not exposed: ")
+    assert peer.say(b"old\n").line() == b"old\n"
+    (bus / "B_y").unlink()
+    gateway.wait_for("the next one is exposed")
+    assert peer.say(b"new\n").line() == b"new\n"
+    gateway.end()
+
+
+HASTY = """
+import sys
+from futebus.gateways.ubus import serving
+serving.GONE_SECONDS = 0.5
+from futebus.commands.ubus import main
+sys.exit(main())
+"""
+"""Who has closed so long ago gives way to others."""
+
+
+def test_who_has_gone_gives_way_though_the_master_does_not_take_what_he_said(
+    mounting: Mounting, place: Path, start: Start
+) -> None:
+    bus = mounting("max_queue=1")
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+    path = place / "x.property"
+    gateway = Program(start, place, "expose", "--max-clients", "2", bus / "U_x", path, command=[sys.executable, "-c", HASTY])
+    gateway.wait_for("is exposed as")
+    for line in (b"one\n", b"two\n"):
+        peer = Peer(path).say(line)
+        until(lambda peer=peer: not unread(peer), "it is read")  # type: ignore[misc]
+        peer.close()
+
+    def is_let_in() -> bool:
+        peer = Peer(path)
+        peer.socket.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            assert peer.line() == b"\a87\ttoo many clients\n"
+            return False
+        return True
+
+    until(is_let_in, "there is a place")
+    gateway.wait_for("what clients said who have closed is given up: others want their places")
+    os.close(master)
+
+
+def test_who_waits_for_an_answer_when_the_master_goes_is_told(bus: Mount, place: Path, start: Start) -> None:
+    with Service(bus / "S_upper") as service:
+        gateway = expose(start, place, bus / "S_upper", str(place / "x.method"))
+        service.hold.set()
+        peers = [Peer(place / "x.method").say(b"slow\n") for _ in range(20)]
+        until(lambda: len(service.asked) == 20, "all are asked")
+    for peer in peers:
+        assert peer.rest().startswith(b"\a32\t")
+    gateway.ended(1)
+
+
+def test_whose_request_is_not_finished_when_the_master_goes_is_told(bus: Mount, place: Path, start: Start) -> None:
+    with Service(bus / "S_upper"):
+        gateway = expose(start, place, bus / "S_upper", str(place / "x.rest"))
+        peer = Peer(place / "x.rest").say(b"beginning\n")
+        until(lambda: not unread(peer), "it is read")
+    assert peer.rest().startswith(b"\a32\t")
+    gateway.ended(1)
+
+
+def test_who_has_asked_all_does_not_wait_for_another_master(bus: Mount, place: Path, start: Start) -> None:
+    with Service(bus / "S_upper") as service:
+        gateway = expose(start, place, bus / "S_upper", str(place / "x.method"), "--wait")
+        service.hold.set()
+        peer = Peer(place / "x.method").say(b"slow\n").finish()
+        until(lambda: service.asked, "it is asked")
+    assert peer.rest().startswith(b"\a32\t")
     gateway.end()
 
 

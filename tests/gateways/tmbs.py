@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -18,12 +19,18 @@ class Gateway:
     """A `futebus-tmb` on a free port, ready when it is made. What it says goes to a file beside the bus."""
 
     def __init__(
-        self, start: Start, channel: Path, *options: str, is_ready: bool = True, listen: str | None = "127.0.0.1:0"
+        self,
+        start: Start,
+        channel: Path,
+        *options: str,
+        is_ready: bool = True,
+        listen: str | None = "127.0.0.1:0",
+        command: Sequence[str] = TMB,
     ) -> None:
         self.log = channel.parent.parent / f"tmb-{channel.name}-{len(list(channel.parent.parent.glob('tmb-*')))}.log"
         where = ["-l", listen] if listen else []
         with self.log.open("w") as stream:
-            self.process: subprocess.Popen[str] = start(*TMB, *where, *options, channel, stderr=stream)
+            self.process: subprocess.Popen[str] = start(*command, *where, *options, channel, stderr=stream)
         if is_ready:
             self.wait_until_ready()
 

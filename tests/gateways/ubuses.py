@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -27,11 +27,11 @@ def environment(home: Path) -> dict[str, str]:
 class Program:
     """A `futebus-ubus` that runs."""
 
-    def __init__(self, start: Start, home: Path, *arguments: str | Path, **popen: object) -> None:
+    def __init__(self, start: Start, home: Path, *arguments: str | Path, command: Sequence[str] = UBUS, **popen: object) -> None:
         self.home = home
         self._log = home / f"{len(list(home.glob('*.log')))}.log"
         with self._log.open("w") as log:
-            self.process = start(*UBUS, *arguments, env=environment(home), stderr=log, **popen)
+            self.process = start(*command, *arguments, env=environment(home), stderr=log, **popen)
 
     @property
     def words(self) -> str:

@@ -167,6 +167,20 @@ class Mount:
             and all(client[name] == value for name, value in wanted.items())
         ]
 
+    def wait_for_live(self, channel: str, role: str) -> None:
+        """Waits until somebody reads the channel that has this name now, and not one that has lost it.
+
+        Args:
+            channel: its name.
+            role: as what.
+        """
+
+        def is_read() -> bool:
+            live = (row for row in self.told()["channels"] if (row["name"], row["state"]) == (channel, "live"))
+            return any(client["reads"] and client["role"] == role for row in live for client in row["clients"])
+
+        until(is_read, f"somebody reads the {channel} that there is")
+
     def channel(self, name: str) -> Row:
         """A channel as `_stat.json` shows it."""
         return next(row for row in self.told()["channels"] if row["name"] == name)

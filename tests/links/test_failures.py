@@ -248,6 +248,18 @@ def test_what_waits_in_a_channel_that_is_removed_is_sent(
     assert "not sent" not in link.words
 
 
+def test_what_comes_while_a_channel_is_opened_anew_is_for_the_next_one(
+    bus: Mount, nats: Server, linking: Linking, listening: Listening
+) -> None:
+    link, outsider = linking(bus / "B_x", nats / "x"), listening(nats.url)
+    for times in range(1, 4):
+        (bus / "B_x").unlink()
+        while link.words.count("B_x is open again") < times:
+            outsider.say("x", b"hello\n")
+    link.end()
+    assert "not said" not in link.words
+
+
 def test_what_waits_too_long_in_a_channel_that_is_removed_is_said(bus: Mount, nats: Server, linking: Linking) -> None:
     """More than waits for a server that is away."""
     link = linking(bus / "B_x", nats / "x")

@@ -29,6 +29,10 @@ class Hard(enum.Enum):
     ERROR = "error"
 
 
+SPARE = 64
+"""So many packets that have gone are kept, and as many as wait, before a container is cleared of them."""
+
+
 class Order(enum.Enum):
     """Which message of those that wait is sent first."""
 
@@ -40,70 +44,87 @@ class Order(enum.Enum):
     """The longest, and of these the oldest: memory gets free as fast as it can."""
 
 
-class Backlog:
-    """The messages that wait for one client, whole packets."""
+class _Entry:
+    """A packet that waits."""
 
-    __slots__ = ("_heap", "_number", "_order", "_packets", "size")
+    __slots__ = ("is_gone", "packet")
+
+    def __init__(self, packet: bytes) -> None:
+        self.packet = packet
+        self.is_gone = False
+        """Whether it has been sent, in another order than that of the container it is still in."""
+
+
+class Backlog:
+    """The messages that wait for one client, whole packets.
+
+    The order can be changed as often as somebody likes, so that costs nothing: once there is a second container, for the random
+    order, both have all packets until nothing waits any more.
+    """
+
+    __slots__ = ("_count", "_entries", "_heap", "_number", "order", "size")
 
     def __init__(self) -> None:
         self.size = 0
         """Bytes of all."""
-        self._order = Order.QUEUE
-        self._packets: deque[bytes] = deque()
-        """In the order in which they came, unless the order is random."""
-        self._heap: list[tuple[int, int, bytes]] = []
-        """If it is: less than nothing by the length, the number, the packet."""
+        self.order = Order.QUEUE
+        """Which one is sent first. It can be changed at any time, also for those that wait already."""
+        self._count = 0
+        self._entries: deque[_Entry] = deque()
+        """In the order in which they came, with some that have gone."""
+        self._heap: list[tuple[int, int, _Entry]] = []
+        """If the order has been random: less than nothing by the length, the number, and the packet."""
         self._number = 0
 
     def __len__(self) -> int:
-        return len(self._packets) + len(self._heap)
-
-    @property
-    def order(self) -> Order:
-        """Which one is sent first. It can be changed at any time, also for those that wait already."""
-        return self._order
-
-    @order.setter
-    def order(self, order: Order) -> None:
-        self._order = order
-        if order is Order.RANDOM:
-            packets, self._packets = self._packets, deque()
-            for packet in packets:
-                self._push(packet)
-        elif self._heap:
-            heap, self._heap = self._heap, []
-            self._packets.extend(packet for _, _, packet in sorted(heap, key=lambda item: item[1]))
-
-    def _push(self, packet: bytes) -> None:
-        self._number += 1
-        heapq.heappush(self._heap, (-len(packet), self._number, packet))
+        return self._count
 
     def put(self, packet: bytes) -> None:
         """One more waits."""
+        entry = _Entry(packet)
         self.size += len(packet)
-        if self._order is Order.RANDOM:
-            self._push(packet)
-        else:
-            self._packets.append(packet)
+        self._count += 1
+        self._entries.append(entry)
+        if self._heap:
+            self._number += 1
+            heapq.heappush(self._heap, (-len(packet), self._number, entry))
 
     def first(self) -> bytes:
         """The one to be sent first. There must be one."""
-        if self._order is Order.RANDOM:
-            return self._heap[0][2]
-        return self._packets[-1 if self._order is Order.STACK else 0]
+        return self._first().packet
+
+    def _first(self) -> _Entry:
+        if self.order is Order.RANDOM:
+            heap = self._heap
+            if not heap:
+                heap.extend((-len(each.packet), number, each) for number, each in enumerate(self._entries) if not each.is_gone)
+                heapq.heapify(heap)
+                self._number = len(self._entries)
+            while heap[0][2].is_gone:
+                heapq.heappop(heap)
+            return heap[0][2]
+        entries = self._entries
+        at = -1 if self.order is Order.STACK else 0
+        while entries[at].is_gone:
+            del entries[at]
+        return entries[at]
 
     def drop_first(self) -> None:
         """The one that is first has been sent."""
-        if self._order is Order.RANDOM:
-            packet = heapq.heappop(self._heap)[2]
-        elif self._order is Order.STACK:
-            packet = self._packets.pop()
-        else:
-            packet = self._packets.popleft()
-        self.size -= len(packet)
+        entry = self._first()
+        entry.is_gone = True
+        self.size -= len(entry.packet)
+        self._count -= 1
+        entry.packet = b""
+        if not self._count:
+            self.clear()
+        elif max(len(self._entries), len(self._heap)) > 2 * self._count + SPARE:
+            self._entries = deque(each for each in self._entries if not each.is_gone)
+            self._heap = [item for item in self._heap if not item[2].is_gone]
+            heapq.heapify(self._heap)
 
     def clear(self) -> None:
         """Nobody wants them any more."""
-        self._packets.clear()
+        self._entries.clear()
         self._heap.clear()
-        self.size = 0
+        self.size = self._count = 0

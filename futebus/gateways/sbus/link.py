@@ -77,6 +77,8 @@ class Link(Sender):
         self._wake = trio.Event()
         self._free = trio.Event()
         self._lost = trio.Event()
+        self._is_again = False
+        """Whether the bus has gone since the channel was open."""
         self._is_leaving = False
         """Whether nothing more is to be written to the channel that is open."""
         self._unread = 0
@@ -118,23 +120,23 @@ class Link(Sender):
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._tell)
-            is_again = False
             while True:
                 try:
-                    await self._join(joined, is_again=is_again)
+                    await self._join(joined)
                 except* Removed:
                     self._life.say(f"{self._path} has been removed, and is made anew")
                 except* (NoBus, Ended):
                     if not self._waits:
                         raise
                     self._life.warn(f"{self._path}: the bus has gone; waiting")
-                    is_again = True
+                    self._is_again = True
 
-    async def _join(self, joined: Callable[[], object], *, is_again: bool) -> None:
+    async def _join(self, joined: Callable[[], object]) -> None:
         # One client that reads and writes: two would hear each other.
         wait = math.inf if self._waits else 0.0
         async with Far(self._there, bus.connect(self._path, bytes, wait=wait, say=self._life.say)) as channel:
-            if is_again:
+            if self._is_again:
+                self._is_again = False
                 self._life.say(f"{self._path} is open again")
             joined()
             leaving = Leaving()
@@ -202,7 +204,7 @@ class Link(Sender):
                     self._size -= len(lines.popleft()) + ENTRY
 
     async def _read(self, channel: Joined, leaving: Leaving) -> None:
-        while not leaving.has_begun or not leaving.is_over(await self._look(channel, leaving)):
+        while not leaving.has_begun or not leaving.is_taken(await self._look(channel, leaving)):
             block = await channel.read_block(leaving.pause)
             end = time.monotonic() + TURN
             lines = block[:-1].split(b"\n") if block else []

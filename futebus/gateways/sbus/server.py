@@ -72,6 +72,8 @@ class Server:
         self._listener = listener
         self._listener.setblocking(False)
         self._epoll = select.epoll()
+        self._events: list[tuple[int, int]] = []
+        """What epoll has told of and nobody has looked at yet. Who has gone meanwhile, or has another's number, is no trouble."""
         self._listens = False
         self._rested = -math.inf
         self._scope = trio.CancelScope()
@@ -99,10 +101,13 @@ class Server:
 
     def _turn(self) -> None:
         end = time.monotonic() + TURN
-        while events := self._epoll.poll(0, EVENTS):
-            for number, event in events:
-                if time.monotonic() > end:
-                    return  # the others are told of again, before these
+        # Those whose turn has not come are first in the next one: epoll tells of them again, but behind who has had his.
+        while events := self._events or self._epoll.poll(0, EVENTS):
+            self._events = []
+            for at, (number, event) in enumerate(events):
+                if at and time.monotonic() > end:
+                    self._events = events[at:]
+                    return
                 client = self.clients.get(number)
                 if client is None:
                     if number == self._listener.fileno():

@@ -99,6 +99,11 @@ class Channel:
         self._has_written = trio.Event()
         """Nothing more is."""
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of messages that wait to be sent. May be asked in any loop."""
+        return sum(len(run) for batch in (self._unsent, self._batch) if batch for run in tuple(batch.runs))
+
     async def publish(self, messages: bytes) -> int:
         """Sends peer messages, and waits until the bus has them and those who have subscribed here, too.
 

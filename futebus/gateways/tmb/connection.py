@@ -37,8 +37,8 @@ COSTLY = 0.001
 DELAY = 20
 """So many times as long as such a command took, the next one of that peer waits."""
 
-_CLOSED = 7
-"""TCP_CLOSE of the kernel's tcp_states.h, the first byte of struct tcp_info."""
+_CLOSED, _CLOSE_WAIT = 7, 8
+"""TCP_CLOSE and TCP_CLOSE_WAIT of the kernel's tcp_states.h, the first byte of struct tcp_info."""
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
@@ -60,7 +60,6 @@ class Connection:
         self._server = server
         self._subscriptions = Subscriptions(server.limits.subscriptions)
         self._intake = Intake(server.limits.line)
-        self._too_long = 0
         self._outbox = Outbox(server.limits.queue)
         self._backlog = Backlog(self._outbox, server.limits.queue)
         self._has_been_told_of = False
@@ -77,6 +76,16 @@ class Connection:
     def count_unread(self, lines: int) -> None:
         """Has it told that the bus has dropped lines, of which some may have been for it."""
         self._outbox.count_unread(lines)
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether it sends nothing more. It may be gone."""
+        return self._state in (_CLOSED, _CLOSE_WAIT)
+
+    @property
+    def _state(self) -> int:
+        bare = self._stream.transport_stream if isinstance(self._stream, trio.SSLStream) else self._stream
+        return bare.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
 
     async def run(self) -> None:
         """Serves it until it has gone."""
@@ -102,12 +111,20 @@ class Connection:
     async def _read(self) -> None:
         """Does what it says until it says no more."""
         while data := await self._stream.receive_some(RECEIVED):
-            lines = self._intake.feed(bytes(data))
-            if self._intake.too_long > self._too_long:
-                lines_of = counted(self._intake.too_long - self._too_long, "line")
-                self._too_long = self._intake.too_long
-                await self._answer(f"error {lines_of} skipped: longer than {self._server.limits.line} bytes")
+            lines, *others = self._intake.feed(bytes(data))
             await self._obey_all(lines)
+            skipped = 0
+            for lines in others:
+                skipped += 1
+                if lines:
+                    await self._tell_skipped(skipped)
+                    await self._obey_all(lines)
+                    skipped = 0
+            await self._tell_skipped(skipped)
+
+    async def _tell_skipped(self, count: int) -> None:
+        if count:
+            await self._answer(f"error {counted(count, 'line')} skipped: longer than {self._server.limits.line} bytes")
 
     async def _obey_all(self, lines: bytes) -> None:
         messages: list[bytes] = []
@@ -127,7 +144,9 @@ class Connection:
         if messages:
             run = b"".join(messages)
             messages.clear()
-            if refused := await self._server.publish(run):
+            with self._server.publishing(self):
+                refused = await self._server.publish(run)
+            if refused:
                 await self._answer(f"error {counted(refused, 'line')} skipped: longer than the bus takes")
 
     async def _obey(self, line: bytes, messages: list[bytes]) -> None:
@@ -172,7 +191,7 @@ class Connection:
         with self._server.staying(self):
             while self._subscriptions:
                 await trio.sleep(LOOK_SECONDS)
-                if self._stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CLOSED:
+                if self._state == _CLOSED:
                     raise trio.BrokenResourceError
 
     # ------------------------------------------------------------------------------------------ what it gets

@@ -101,43 +101,43 @@ class Intake:
     r"""What one peer sends, in whatever pieces it comes.
 
     Args:
-        max_line: bytes of a line, its `\n` included. Longer ones are skipped and counted.
+        max_line: bytes of a line, its `\n` included. Longer ones are skipped.
     """
 
     def __init__(self, max_line: int) -> None:
-        self.too_long = 0
-        """How many lines were skipped."""
         self._max_line = max_line
         self._partial = bytearray()
         self._skips = False
 
-    def feed(self, data: bytes) -> bytes:
-        r"""Takes bytes. Returns the whole lines that there are now, with `\r\n` made `\n`."""
+    def feed(self, data: bytes) -> list[bytes]:
+        r"""Takes bytes.
+
+        Returns:
+            The whole lines that there are now, with `\r\n` made `\n`: one piece, and one more behind each line that was skipped.
+        """
         if self._skips:
             behind = data.find(b"\n") + 1
             if not behind:
-                return b""
+                return [b""]
             data, self._skips = data[behind:], False
         end = data.rfind(b"\n") + 1
         if not end:
-            self._keep(data)
-            return b""
+            return [b"", *self._keep(data)]
         lines = bytes(self._partial) + data[:end] if self._partial else data[:end]
         self._partial.clear()
-        self._keep(data[end:])
-        if len(lines) > self._max_line:
-            lines = self._without_long_ones(lines)
+        pieces = [lines] if len(lines) <= self._max_line else self._without_long_ones(lines)
         # Looking for one byte first is fifty times as fast.
-        return lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
+        return [each.replace(b"\r\n", b"\n") if b"\r" in each else each for each in (*pieces, *self._keep(data[end:]))]
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes) -> list[bytes]:
         self._partial += data
-        if len(self._partial) >= self._max_line:  # and its newline is not there yet
-            self._partial.clear()
-            self._skips = True
-            self.too_long += 1
+        if len(self._partial) < self._max_line:
+            return []
+        self._partial.clear()  # and its newline is not there yet
+        self._skips = True
+        return [b""]
 
-    def _without_long_ones(self, lines: bytes) -> bytes:
+    def _without_long_ones(self, lines: bytes) -> list[bytes]:
         kept, begin, start = [], 0, 0
         while len(lines) - begin > self._max_line:
             behind = lines.rfind(b"\n", begin, begin + self._max_line) + 1
@@ -146,5 +146,4 @@ class Intake:
                 continue
             kept.append(lines[start:begin])
             begin = start = lines.find(b"\n", begin + self._max_line) + 1
-            self.too_long += 1
-        return b"".join((*kept, lines[start:])) if kept else lines
+        return [*kept, lines[start:]]

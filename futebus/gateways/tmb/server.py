@@ -38,6 +38,12 @@ PORTS = range(4711, 4721)
 FILES = 32
 """Descriptors that are needed beside those of peers: the log, the bus, the sockets that listen."""
 
+GONE_SECONDS = 10.0
+"""How long one who has closed keeps his place at least, while the bus does not take what he has sent."""
+
+MOST_WAITING = 16 << 20
+"""Bytes of messages that wait for the bus, from which on those who have closed keep their places: there is no room for more."""
+
 KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
 """Seconds until a silent peer is asked whether it is there, between two times, and how often. One that has lost its power is
 noticed after two minutes."""
@@ -83,6 +89,8 @@ class Server:
         self._peers = Peers(limits.clients, limits.clients_per_address)
         self._handshakes = Handshakes()
         self._staying: dict[Connection, trio.CancelScope] = {}
+        self._publishing: dict[Connection, tuple[float, trio.CancelScope]] = {}
+        """And since when."""
         """The peers that have closed their sending side, and go on listening, the oldest first."""
 
     def listen(self, connection: Connection) -> None:
@@ -202,9 +210,9 @@ class Server:
         of_address = self._peers.are_all_of(who)
         if not of_address and not self._peers.are_all():
             return ""
-        staying = next((each for each in self._staying if not of_address or each.who == who), None)
-        if staying is not None:
-            self._staying.pop(staying).cancel()
+        in_the_way = [each for each in (*self._staying, *self._gone()) if not of_address or each.who == who]
+        if in_the_way:
+            (self._staying.pop(in_the_way[0], None) or self._publishing.pop(in_the_way[0])[1]).cancel()
             return ""
         if of_address and not self._peers.are_all():
             return f"{self._peers.share(who)} clients of its address already"
@@ -221,6 +229,24 @@ class Server:
                 self._staying.pop(connection, None)
         if scope.cancelled_caught:
             raise trio.BrokenResourceError
+
+    @contextlib.contextmanager
+    def publishing(self, connection: Connection) -> Iterator[None]:
+        """While this lasts, a peer waits for the bus to take what it has sent. If it has gone, it is cut off if others come."""
+        with trio.CancelScope() as scope:
+            self._publishing[connection] = time.monotonic(), scope
+            try:
+                yield
+            finally:
+                self._publishing.pop(connection, None)
+        if scope.cancelled_caught:
+            raise trio.BrokenResourceError
+
+    def _gone(self) -> Iterator[Connection]:
+        """Those who have closed, and whose messages the bus has not taken for long. The messages stay: there is room for them."""
+        if self._channel.waiting_bytes < MOST_WAITING:
+            before = time.monotonic() - GONE_SECONDS
+            yield from (each for each, (since, _) in self._publishing.items() if since < before and each.has_closed)
 
     async def _shake_hands(self, stream: trio.SSLStream[trio.SocketStream], name: str, who: Origin) -> bool:
         with self._handshakes.place(who) as scope:

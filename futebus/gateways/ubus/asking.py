@@ -15,7 +15,7 @@ from ...client.trio import connect
 from ...core.lines import end
 from ..apart import Far, Side
 from ..rmi import TooLarge, encode_error
-from .connection import Connection
+from .connection import GONE_SECONDS, Connection
 from .telling import overflow
 
 MAX_ASKED = 1024
@@ -24,9 +24,6 @@ answers are fewer than a bus keeps for one client (its option `max_queue`), of w
 
 AGAIN_SECONDS = 0.1
 """Before a connection looks for a new master: one that does not read would be found again and again."""
-
-GONE_SECONDS = 10.0
-"""How long calls of somebody who has gone, and will read no answer, may still wait to be passed on. He has a place meanwhile."""
 
 BIG_BLOCK = 256 * 1024
 """Bytes of answers at once: when so many wait, the bus may have had to drop some."""
@@ -72,6 +69,9 @@ class Methods:
                     await connection.refuse(overflow(lost), str(lost))
                     return
                 await asking.give_up(lost)
+                if asking.is_over:
+                    await connection.finish()
+                    return
                 await trio.sleep(AGAIN_SECONDS)
         finally:
             slave.close()
@@ -95,6 +95,11 @@ class Asking:
         """What has come behind them, and is no request."""
         self._answered = trio.Event()
         self._lost: ClientError | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the other side asks nothing more, and nothing of what it has asked waits to be passed on or answered."""
+        return self._connection.has_ended and not (self._asked or self._unsent or self._too_large)
 
     async def relay(self, slave: Asked) -> ClientError | None:
         """Passes on requests and answers.

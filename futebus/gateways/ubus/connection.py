@@ -24,6 +24,10 @@ MAX_WAITING = 4 * 1024 * 1024
 ENTRY = 192
 """What a piece that waits takes in memory beside its bytes."""
 
+GONE_SECONDS = 10.0
+"""How long what somebody who has gone has said may still wait to be passed on: if it is a call, whose answer he will not read, or
+if others want his place."""
+
 LINGER_SECONDS = 1.0
 """How long who is being disconnected has to take what waits for him: no longer than going down may take."""
 
@@ -233,8 +237,8 @@ class Connection:
             self._socket.close()
 
 
-def gone(connections: Iterable[Connection]) -> list[Connection]:
-    """Those of which the other side has closed, and of which nothing is to be read or done any more, or not in time."""
+def closed_of(connections: Iterable[Connection]) -> list[Connection]:
+    """Those of which the other side has closed. What they have sent before may still be read."""
     poller = select.poll()
     by_descriptor = {each.fileno(): each for each in connections if each.fileno() >= 0}
     for descriptor in by_descriptor:
@@ -243,7 +247,13 @@ def gone(connections: Iterable[Connection]) -> list[Connection]:
     now = time.monotonic()
     for each in closed:
         each.left_at = now if each.left_at is None else each.left_at
+    return closed
+
+
+def gone(connections: Iterable[Connection]) -> list[Connection]:
+    """Those of which the other side has closed, and of which nothing is to be read or done any more, or not in time."""
+    closed, now = closed_of(connections), time.monotonic()
     return [each for each in closed if each.has_ended or each.is_idle or now - (each.left_at or now) >= each.patience]
 
 
-__all__ = ["LINGER_SECONDS", "MAX_WAITING", "Connection", "TooLarge", "gone"]
+__all__ = ["GONE_SECONDS", "LINGER_SECONDS", "MAX_WAITING", "Connection", "TooLarge", "closed_of", "gone"]

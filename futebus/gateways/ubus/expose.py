@@ -2,21 +2,19 @@
 
 The one rule: a line is what it was. Whoever speaks the RMI format, and whoever does not, is served alike.
 
-A name is exposed: when somebody removes it, the next channel of that name is listened to and spoken to. A channel with a master
-is not left before there is another one, since its clients go on together.
+A name is exposed: when somebody removes it, the next channel of that name is listened to and spoken to, from when that can be
+opened. Until then the old one is not left: its clients go on together.
 """
 
 import math
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 import trio
 
-from ...client.errors import Ended, NoBus, NoMaster
+from ...client.errors import ClientError, Ended, NoBus, NoMaster
 from ...client.leaving import Leaving
 from ...client.trio import Reader, publisher, subscribe
-from ...core.kinds import has_master
 from ...core.text import counted
 from ..apart import Far, Side, apart
 from ..life import GatewayError, Life
@@ -29,6 +27,8 @@ from .telling import Telling
 
 LETTERS = {Kind.SIGNAL: "UB", Kind.PROPERTY: "UB", Kind.METHOD: "S", Kind.REST: "S"}
 """Of which types the channel of a ubus may be: on S channels who asks gets an answer, on U and B channels all hear the same."""
+
+Joined = Far[Reader[bytes]]
 
 
 class Exposing(NamedTuple):
@@ -79,12 +79,14 @@ async def expose(life: Life, what: Exposing) -> None:
     try:
         if not what.waits:  # else who connects would wait for the bus, and not be told that nobody listens
             await place.open()  # before the channel, which is made by that, though nobody exposes it then
-        async with (
-            apart(life, what.channel.parent) as sides,
-            # Of an S channel, this one is a slave that says nothing, and learns when there is no service any more.
-            Far(sides.there, subscribe(what.channel, bytes, wait=wait, say=say)) as channel,
-            trio.open_nursery() as nursery,
-        ):
+        async with apart(life, what.channel.parent) as sides, trio.open_nursery() as nursery:
+
+            def reader(wait: float) -> Joined:
+                # Of an S channel, this one is a slave that says nothing, and learns when there is no service any more.
+                return Far(sides.there, subscribe(what.channel, bytes, wait=wait, say=say))
+
+            channel = reader(wait)
+            await channel.open()
             telling = None
             if kind is Kind.METHOD:
                 handle: Handle = Methods(sides.there, what.channel, wait).handle
@@ -109,59 +111,84 @@ async def expose(life: Life, what: Exposing) -> None:
             )
             nursery.start_soon(serving.run)
             life.ready(f"{what.channel} is exposed as {place.path}")
-
+            exposed = _Exposed(what.channel, sides.there, serving, telling, life)
             while True:
+                following = reader(0.0)
                 try:
-                    await _hear(what.channel, sides.there, channel, serving, telling, life)
-                    say(f"{what.channel}: its name was removed; it is opened anew")
+                    await exposed.hear(channel, following)
+                    say(f"{what.channel}: its name was removed; the next one is exposed")
                 except (Ended, NoBus, NoMaster) as error:
-                    if not what.waits:
+                    following.close()
+                    following = reader(wait)
+                    try:
+                        await following.open()
+                    except ClientError:
+                        if telling is None:
+                            await serving.give_up(error)
                         raise GatewayError(str(error)) from None
                 channel.close()
-                await channel.open()
+                channel = following
                 if telling:
                     await telling.renew()
     finally:
         place.close()
 
 
-async def _hear(
-    path: Path, there: Side, channel: Far[Reader[bytes]], serving: Serving, telling: Telling | None, life: Life
-) -> None:
-    """Hears what a channel says until its name is removed, what it had then is heard, and there is or may be another.
+class _Exposed:
+    """The channel that is heard."""
 
-    Raises:
-        ClientError: it has ended, or gone.
-    """
-    leaving = Leaving()
-    look = trio.current_time() + leaving.pause
-    while True:
-        lines = await channel.read_block(leaving.pause)
-        if lines and telling:
-            serving.put(lines)
-            telling.heard(lines)
-        if trio.current_time() < look:
-            continue
-        told = await channel.inquire()
-        if dropped := leaving.dropped(told):
-            life.warn(f"{path}: the bus has dropped {counted(dropped, 'line')}, which came faster than they could be taken")
-        if told.is_removed and not leaving.has_begun and await there.run(_has_another, path):
-            if telling:
-                await telling.hold(has_master=has_master(path.name))
-                told = await channel.inquire()
-            leaving.begin(told)
-        if leaving.has_begun and leaving.is_over(told):
-            if left := leaving.left(told):
-                life.warn(f"{path}: {counted(left, 'line')} that waited when its name was removed were not taken in time")
-            return
+    def __init__(self, path: Path, there: Side, serving: Serving, telling: Telling | None, life: Life) -> None:
+        self._path = path
+        self._there = there
+        self._serving = serving
+        self._telling = telling
+        self._life = life
+        self._trouble = ""
+        """Why the next channel of this name cannot be opened, as it was said."""
+
+    async def hear(self, channel: Joined, following: Joined) -> None:
+        """Hears what a channel says until its name was removed, the next one is open, and what the old one had is heard.
+
+        Raises:
+            ClientError: it has ended, or gone.
+        """
+        leaving = Leaving()
         look = trio.current_time() + leaving.pause
+        while True:
+            lines = await channel.read_block(leaving.pause)
+            if lines and self._telling:
+                self._serving.put(lines)
+                self._telling.heard(lines)
+            if trio.current_time() < look:
+                continue
+            told = await channel.inquire()
+            if dropped := leaving.dropped(told):
+                words = f"the bus has dropped {counted(dropped, 'line')}, which came faster than they could be taken"
+                self._life.warn(f"{self._path}: {words}")
+            if told.is_removed and not leaving.has_begun and await self._is_open(following):
+                if self._telling:
+                    await self._telling.hold()
+                    told = await channel.inquire()
+                leaving.begin(told)
+            if leaving.has_begun and leaving.is_over(told):
+                if left := leaving.left(told):
+                    words = f"{counted(left, 'line')} that waited when its name was removed were not taken in time"
+                    self._life.warn(f"{self._path}: {words}")
+                return
+            look = trio.current_time() + leaving.pause
 
-
-async def _has_another(path: Path) -> bool:
-    """Whether there is, or can be made, another channel of that name. To be asked in the loop of the bus."""
-    await trio.lowlevel.checkpoint()
-    return not has_master(path.name) or _is_there(path)
-
-
-def _is_there(path: Path) -> bool:
-    return os.path.lexists(path)
+    async def _is_open(self, following: Joined) -> bool:
+        """Opens the next channel of this name. Returns whether it is open; if it is there and cannot be, it is said why."""
+        try:
+            await following.open()
+        except NoMaster:
+            return False
+        except NoBus:  # which is said when the channel that is open tells it
+            return False
+        except ClientError as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self._life.warn(f"{self._path}: its name was removed, and the next one is not exposed: {error}")
+            return False
+        self._trouble = ""
+        return True

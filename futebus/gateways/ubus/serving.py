@@ -5,18 +5,21 @@ The one rule: each connection has its own task, and what goes wrong with one end
 
 import contextlib
 import errno
+import math
 import os
 import socket
 import struct
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 
 import trio
 
+from ...client.errors import ClientError
 from ...core.text import counted
 from ..life import Life
-from ..rmi import MAX_CALL, TooLarge
-from .connection import MAX_WAITING, Connection, gone
+from ..rmi import MAX_CALL, TooLarge, encode_error
+from .connection import GONE_SECONDS, LINGER_SECONDS, MAX_WAITING, Connection, closed_of, gone
 from .places import Place
 
 MAX_CLIENTS = 1024
@@ -93,6 +96,9 @@ class Serving:
         self._per_user: Counter[int] = Counter()
         self._unbound = {0, os.getuid()}
         self._refused = False
+        self._has_left = trio.Event()
+        self._has_made_way = False
+        """Whether it is said that somebody has had to."""
 
     def put(self, lines: bytes) -> None:
         """Says lines to all who have connected until now. Of what waits for one who does not read, the oldest goes."""
@@ -143,7 +149,9 @@ class Serving:
             pass
 
     def _take(self, connection: Connection, user: int) -> None:
-        has_many = user not in self._unbound and self._per_user[user] >= self._max_clients_per_user
+        has_many = self._has_many(user)
+        if (has_many or len(self._connections) >= self._max_clients) and self._make_way(user if has_many else None):
+            has_many = self._has_many(user)
         if len(self._connections) < self._max_clients and not has_many:
             self._refused = False
             self._connections[connection] = user
@@ -161,6 +169,55 @@ class Serving:
         connection.put(b"\a%d\ttoo many clients\n" % errno.EUSERS)
         connection.close()
 
+    async def give_up(self, error: ClientError) -> None:
+        """Ends all connections, since nobody answers any more: those that notice it themselves first, the others are told.
+
+        Args:
+            error: why.
+        """
+        with trio.move_on_after(LINGER_SECONDS):
+            while self._connections:
+                self._has_left = trio.Event()
+                await self._has_left.wait()
+        left = tuple(self._connections)
+        for connection in left:
+            connection.put(encode_error(error.errno or errno.EIO, str(error)))
+        with trio.move_on_after(LINGER_SECONDS):
+            for connection in left:
+                await connection.flush()
+
+    def _has_many(self, user: int) -> bool:
+        return user not in self._unbound and self._per_user[user] >= self._max_clients_per_user
+
+    def _make_way(self, user: int | None) -> bool:
+        """Ends one who has closed long ago, the first, and of whom something still waits to be passed on.
+
+        Args:
+            user: whose it must be; None: anybody's.
+
+        Returns:
+            Whether there was one.
+        """
+        his = [each for each in self._connections if user is None or self._connections[each] == user]
+        first = min(closed_of(his), key=lambda each: each.left_at or math.inf, default=None)
+        if first is None or time.monotonic() - (first.left_at or math.inf) < GONE_SECONDS:
+            return False
+        if not self._has_made_way:
+            self._has_made_way = True
+            self._life.warn(f"{self._place.path}: what clients said who have closed is given up: others want their places")
+        first.scope.cancel()
+        self._leave(first)
+        return True
+
+    def _leave(self, connection: Connection) -> None:
+        """A connection has no place any more."""
+        user = self._connections.pop(connection, None)
+        if user is not None:
+            self._per_user[user] -= 1
+            if not self._per_user[user]:
+                del self._per_user[user]
+            self._has_left.set()
+
     async def _run(self, connection: Connection) -> None:
         try:
             with connection.scope:
@@ -170,10 +227,7 @@ class Serving:
                     self._life.say(f"{self._place.path}: somebody is disconnected: {error}")
                     await connection.refuse(error.number, str(error))
         finally:
-            user = self._connections.pop(connection)
-            self._per_user[user] -= 1
-            if not self._per_user[user]:
-                del self._per_user[user]
+            self._leave(connection)
             connection.close()
             if connection.dropped:
                 lost = counted(connection.dropped, "line", ",")

@@ -5,17 +5,17 @@ The one rule: one read of the channel serves all connections, and none of them w
 
 import contextlib
 import errno
-import math
 
 import trio
 
 from ...client.awaiting import Publisher
 from ...client.errors import ClientError, NoBus, NoMaster
+from ...core.lines import end
 from ..apart import Far
 from .connection import Connection
 
 HOLD_SECONDS = 0.5
-"""For how long a line that is being said is waited for, if a master may never take it."""
+"""For how long a line that is being said is waited for, before it is for the next channel: a master may never take it."""
 
 
 class Telling:
@@ -44,16 +44,21 @@ class Telling:
         if self._keeps_value:
             self._value = last_of(lines)
 
-    async def hold(self, *, has_master: bool) -> None:
+    async def hold(self) -> None:
         """Has nothing more said until `renew`: the channel is about to be left. Waits for what is being said.
 
-        Args:
-            has_master: whether the channel has one, who may never take it. Otherwise it is taken at once, unless the bus hangs.
+        What the master of the old channel has no place for is for the next one.
         """
         self._may_say = trio.Event()
-        with trio.move_on_after(HOLD_SECONDS if has_master else math.inf):
-            while self._is_saying:
-                await self._has_said.wait()
+        with trio.move_on_after(HOLD_SECONDS):
+            await self._until_said()
+        if self._is_saying:
+            self._writer.give_up()
+            await self._until_said()
+
+    async def _until_said(self) -> None:
+        while self._is_saying:
+            await self._has_said.wait()
 
     async def renew(self) -> None:
         """Speaks to the channel that has this name from now on, since that is listened to.
@@ -63,7 +68,7 @@ class Telling:
         """
         self._is_old = True
         self._may_say.set()
-        with trio.move_on_after(HOLD_SECONDS), contextlib.suppress(ClientError):
+        with trio.move_on_after(HOLD_SECONDS), contextlib.suppress(ClientError):  # or who speaks does it
             async with self._writing:
                 await self._open()
 
@@ -90,23 +95,28 @@ class Telling:
         """Says what a connection has sent to the channel. Returns whether the connection goes on."""
         try:
             async with self._writing:
-                await self._may_say.wait()
-                self._is_saying, self._has_said = True, trio.Event()
-                try:
-                    await self._open()
-                    await self._writer.send_block(lines)
-                except (NoMaster, NoBus):
-                    self._writer.close()  # there may be another when the next line comes
-                    raise
-                finally:
-                    self._is_saying = False
-                    self._has_said.set()
+                while lines:
+                    await self._may_say.wait()
+                    lines = lines[end(lines, 0, await self._say_some(lines)) :]
         except ClientError as error:
             if isinstance(error, NoMaster) and not self._keeps_value:
                 return True  # a signal's service may ignore what is sent to it (section 5.1): this one does not read
             await connection.refuse(overflow(error), str(error))
             return False
         return True
+
+    async def _say_some(self, lines: bytes) -> int:
+        """Says lines. Returns how many, if it was given up."""
+        self._is_saying, self._has_said = True, trio.Event()
+        try:
+            await self._open()
+            return await self._writer.send_block(lines)
+        except (NoMaster, NoBus):
+            self._writer.close()  # there may be another when the next line comes
+            raise
+        finally:
+            self._is_saying = False
+            self._has_said.set()
 
 
 def last_of(lines: bytes) -> bytes:
