@@ -42,7 +42,7 @@ def test_waiting_for_the_next(reading: Reading) -> None:
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_one_who_waits_is_forgotten(reading: Reading, monkeypatch: pytest.MonkeyPatch, is_idle: bool) -> None:
     """He has not asked for too long; or the server that knew him has died, and nobody answers."""
-    monkeypatch.setattr(fetching, "ASKED_SECONDS", 0.5)
+    monkeypatch.setattr(fetching, "ASKED_SECONDS", 3.0)
     reader, other = reading(), reading()
     fill(reader, 1)
     assert not reader.wait_for(2, 0.01)
