@@ -54,6 +54,9 @@ TOO_LONG = "Exceeds MaxBytes"
 ALL_CAME = "Batch Completed"
 """What servers from 2.10 on say with that same status when all messages have come that were asked for."""
 
+FORGOTTEN = "Consumer Deleted"
+"""And when they have forgotten who has asked."""
+
 
 class Fetched(NamedTuple):
     """A message of a stream, as a reader gets it."""
@@ -91,6 +94,7 @@ class Pull:
         """How many it has sent."""
         self._is_torn = False
         """Whether messages were lost on the way."""
+        self._is_forgotten = False
         self._most, self._pace = ASKED_MESSAGES, pace or Pace(ASKED_BYTES)
         """What it asks for at once."""
         self._room = 0
@@ -106,8 +110,8 @@ class Pull:
 
     @property
     def is_deaf(self) -> bool:
-        """Whether a request has outlived its time: it always ends with a word, unless nobody knows us any more."""
-        return self._asked > 0 and time.monotonic() >= self._asked_at + ASKED_SECONDS + 1
+        """Whether nobody knows us any more: a server says so, or a request, which ends with a word, has outlived its time."""
+        return self._is_forgotten or (self._asked > 0 and time.monotonic() >= self._asked_at + ASKED_SECONDS + 1)
 
     async def is_known(self) -> bool:
         """Whether the server still knows us, as far as can be told: it has answered lately, or what it has sent is here."""
@@ -151,6 +155,7 @@ class Pull:
             if told.get("Description") == ALL_CAME:  # we count, too, and may have asked for others
                 return
             self._status, self._words = told.get("Status", ""), told.get("Description", "")
+            self._is_forgotten |= self._status == _REFUSED and self._words == FORGOTTEN
             if self._status != "100":  # which says that it is there
                 self._end_request()
         else:
@@ -284,7 +289,7 @@ class Pull:
                 await self._ask(1, ASKED_SECONDS)
             await self._wait(min(left, max(self._asked_at + ASKED_SECONDS + 1 - time.monotonic(), 0.001)))
             self._news.clear()
-            if not self._asked and self._count == count and self._status not in _NONE:
+            if not self._asked and self._count == count and self._status not in _NONE and not self._is_forgotten:
                 raise self._not_come()  # asked again, it would say so again, at once or never
         return bool(self._arrived)
 

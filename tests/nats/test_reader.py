@@ -57,6 +57,21 @@ def test_one_who_waits_is_forgotten(reading: Reading, monkeypatch: pytest.Monkey
     assert reader.connections == 1
 
 
+def test_one_who_waits_and_is_told_that_he_is_forgotten(reading: Reading) -> None:
+    """By a server that removes him, as somebody may have told it to: he begins anew, by the connection that there is."""
+    reader, other = reading(), reading()
+    fill(reader, 1)
+    assert not reader.wait_for(2, 0.01)
+    pull = reader._pull
+    assert pull is not None
+    other.do(lambda stream: stream.jetstream.delete_consumer("LINES", pull._name))
+    assert not reader.wait_for(2, 0.5)
+    fill(other, 1)
+    assert reader.wait_for(2, DEADLINE)
+    assert numbers(reader, 2, 3, headers_only=True) == [0]
+    assert reader.connections == 1
+
+
 def test_what_came_while_nobody_listened_is_heard(reading: Reading) -> None:
     """A reader listens when he is asked for something alone."""
     reader, other = reading(), reading()
