@@ -106,8 +106,8 @@ class Channel:
         self._is_open = False
         self._is_between = False
         """Whether it was removed and is about to be open again: what is to be said is for the next one."""
-        self._is_leaving = False
-        """Whether it was removed, and only what waits there is still taken."""
+        self._leaving = Leaving()
+        """Once it was removed, only what waits there is still taken."""
         self._said_at = -math.inf
         """When lines were written last."""
         self._was_awaited = waits
@@ -178,7 +178,7 @@ class Channel:
                     self._claim_it(channel)
                     with self._changed:
                         self._is_open, self._was_awaited, self._failure = True, True, None
-                        self._is_between = self._is_leaving = False
+                        self._is_between = False
                     if is_first:
                         is_first = False
                         opened()
@@ -263,12 +263,13 @@ class Channel:
 
     def _use(self, channel: Joined) -> None:
         """Has the channel read and written, and looks after it, until that fails or is over."""
+        self._leaving = leaving = Leaving()
+        is_left = False
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)
         works = [self._read] * self._reads + [self._write] * self._writes
         threads = [threading.Thread(target=self._until_failed, args=(work, channel), daemon=True) for work in works]
         for thread in threads:
             thread.start()
-        leaving, is_left = Leaving(), False
         try:
             while not self._is_over and not is_left:
                 with self._changed:
@@ -279,8 +280,6 @@ class Channel:
                 told = channel.inquire()
                 self.dropped += leaving.dropped(told)
                 if told.is_removed and not leaving.has_begun:
-                    with self._changed:
-                        self._is_leaving = True
                     leaving.begin(told)
                 is_left = leaving.has_begun and (not self._reads or leaving.is_over(told))
         finally:
@@ -334,7 +333,7 @@ class Channel:
     def _write(self, channel: Joined) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: (self._waiting and not self._is_leaving) or not self._is_open)
+                self._changed.wait_for(lambda: (self._waiting and not self._leaving.has_begun) or not self._is_open)
                 if not self._is_open:
                     return
                 block: list[bytes] = []

@@ -95,6 +95,7 @@ class Pull:
         self._is_torn = False
         """Whether messages were lost on the way."""
         self._is_forgotten = False
+        """Whether the server has said that it does not know us any more."""
         self._most, self._pace = ASKED_MESSAGES, pace or Pace(ASKED_BYTES)
         """What it asks for at once."""
         self._room = 0

@@ -222,6 +222,12 @@ def test_what_comes_too_late_for_a_bus_that_is_well_is_no_fault_of_the_bus(
     assert (reader.size // 11 + int(late[1] if late else 0)) % 60_000 == 0
 
 
+def unsent(link: Link) -> int:
+    """How many lines it has said not to be sent, for whatever reason."""
+    said = re.findall(r"([\d,]+) lines? (?:of \S+ )?not sent", link.words)
+    return sum(int(count.replace(",", "")) for count in said)
+
+
 def test_what_waits_in_the_bus_in_the_end_is_said_too(bus: Mount, nats: Server, linking: Linking) -> None:
     """More than waits for a server that is away, and more than waits for a link."""
     link = linking(bus / "B_x", nats / "x")
@@ -231,8 +237,7 @@ def test_what_waits_in_the_bus_in_the_end_is_said_too(bus: Mount, nats: Server, 
         for _ in range(400):
             channel.write((b"x" * 999 + b"\n") * 100)
     link.end()
-    said = re.findall(r"([\d,]+) lines? (?:of \S+ )?not sent", link.words)
-    assert sum(int(count.replace(",", "")) for count in said) == 40_000, link.words
+    assert unsent(link) == 40_000, link.words
 
 
 def test_what_waits_in_a_channel_that_is_removed_is_sent(
@@ -274,8 +279,7 @@ def test_what_waits_too_long_in_a_channel_that_is_removed_is_said(bus: Mount, na
         link.wait_for("B_x is open again")
     link.wait_for("not sent: they waited there when its name was removed")
     link.end()
-    said = re.findall(r"([\d,]+) lines? (?:of \S+ )?not sent", link.words)
-    assert sum(int(count.replace(",", "")) for count in said) == 40_000, link.words
+    assert unsent(link) == 40_000, link.words
 
 
 # ---------------------------------------------------------------------------------------------- buses

@@ -7,6 +7,7 @@ import pytest
 from futebus.nats import address, fetching
 from futebus.nats.access import Access
 from futebus.nats.errors import Away, NoStream
+from futebus.nats.fetching import Pull
 from futebus.nats.reader import Reader
 from futebus.nats.state import moment
 from futebus.nats.stream import Stream
@@ -39,18 +40,26 @@ def test_waiting_for_the_next(reading: Reading) -> None:
     assert reader.wait_for(2, DEADLINE)
 
 
+def waiting(reading: Reading) -> tuple[Reader, Reader, Pull]:
+    """One who has waited for the second message in vain, another, and how the first is known to the server."""
+    reader = reading()
+    fill(reader, 1)
+    assert not reader.wait_for(2, 0.01)
+    assert reader._pull is not None
+    return reader, reading(), reader._pull
+
+
 @pytest.mark.parametrize("is_idle", [True, False])
 def test_one_who_waits_is_forgotten(reading: Reading, monkeypatch: pytest.MonkeyPatch, is_idle: bool) -> None:
     """He has not asked for too long; or the server that knew him has died, and nobody answers."""
     monkeypatch.setattr(fetching, "ASKED_SECONDS", 3.0)
-    reader, other = reading(), reading()
-    fill(reader, 1)
-    assert not reader.wait_for(2, 0.01)
-    pull = reader._pull
-    assert pull is not None
+    reader, other, pull = waiting(reading)
     reader.do(lambda stream: stream.jetstream.delete_consumer("LINES", pull._name))
     if is_idle:
         pull._asked_at -= fetching.IDLE_SECONDS
+    else:
+        until(lambda: reader.do(lambda stream: stream.state()) and pull._is_forgotten, "it is said")
+        pull._is_forgotten = False  # a server that has died says nothing
     fill(other, 1)
     assert reader.wait_for(2, DEADLINE)
     assert numbers(reader, 2, 3, headers_only=True) == [0]
@@ -59,11 +68,7 @@ def test_one_who_waits_is_forgotten(reading: Reading, monkeypatch: pytest.Monkey
 
 def test_one_who_waits_and_is_told_that_he_is_forgotten(reading: Reading) -> None:
     """By a server that removes him, as somebody may have told it to: he begins anew, by the connection that there is."""
-    reader, other = reading(), reading()
-    fill(reader, 1)
-    assert not reader.wait_for(2, 0.01)
-    pull = reader._pull
-    assert pull is not None
+    reader, other, pull = waiting(reading)
     other.do(lambda stream: stream.jetstream.delete_consumer("LINES", pull._name))
     assert not reader.wait_for(2, 0.5)
     fill(other, 1)
@@ -74,11 +79,7 @@ def test_one_who_waits_and_is_told_that_he_is_forgotten(reading: Reading) -> Non
 
 def test_what_came_while_nobody_listened_is_heard(reading: Reading) -> None:
     """A reader listens when he is asked for something alone."""
-    reader, other = reading(), reading()
-    fill(reader, 1)
-    assert not reader.wait_for(2, 0.01)
-    pull = reader._pull
-    assert pull is not None
+    reader, other, pull = waiting(reading)
     fill(other, 1)
     pull._asked_at -= fetching.ASKED_SECONDS + 1
     assert pull.is_deaf

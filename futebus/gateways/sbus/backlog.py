@@ -9,6 +9,9 @@ import enum
 import heapq
 from collections import deque
 
+SPARE = 64
+"""So many packets that have gone are kept, and as many as wait, before a container is cleared of them."""
+
 
 class Soft(enum.Enum):
     """What becomes of a message that the socket has no place for."""
@@ -27,10 +30,6 @@ class Hard(enum.Enum):
     DISCARD = "discard"
     BLOCK = "block"
     ERROR = "error"
-
-
-SPARE = 64
-"""So many packets that have gone are kept, and as many as wait, before a container is cleared of them."""
 
 
 class Order(enum.Enum):

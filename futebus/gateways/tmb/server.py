@@ -5,6 +5,7 @@ The one rule: a peer that has not subscribed costs a connection and nothing else
 
 import contextlib
 import errno
+import itertools
 import logging
 import resource
 import socket
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
@@ -65,6 +67,13 @@ class Limits:
     """Bytes of messages that wait for a peer: as many as the bus keeps for a reader."""
 
 
+class _Waits(NamedTuple):
+    """A peer that may be cut off for others."""
+
+    since: float
+    scope: trio.CancelScope
+
+
 class Server:
     """A Text Message Bus on a channel.
 
@@ -88,10 +97,10 @@ class Server:
         self._listeners: dict[Connection, None] = {}
         self._peers = Peers(limits.clients, limits.clients_per_address)
         self._handshakes = Handshakes()
-        self._staying: dict[Connection, trio.CancelScope] = {}
-        self._publishing: dict[Connection, tuple[float, trio.CancelScope]] = {}
-        """And since when."""
+        self._staying: dict[Connection, _Waits] = {}
         """The peers that have closed their sending side, and go on listening, the oldest first."""
+        self._publishing: dict[Connection, _Waits] = {}
+        """Those that wait for the bus, the oldest first."""
 
     def listen(self, connection: Connection) -> None:
         """A peer has subscribed."""
@@ -210,43 +219,28 @@ class Server:
         of_address = self._peers.are_all_of(who)
         if not of_address and not self._peers.are_all():
             return ""
-        in_the_way = [each for each in (*self._staying, *self._gone()) if not of_address or each.who == who]
-        if in_the_way:
-            (self._staying.pop(in_the_way[0], None) or self._publishing.pop(in_the_way[0])[1]).cancel()
+        idle = itertools.chain(self._staying, self._gone())
+        first = next((each for each in idle if not of_address or each.who == who), None)
+        if first is not None:
+            (self._staying.pop(first, None) or self._publishing.pop(first)).scope.cancel()
             return ""
         if of_address and not self._peers.are_all():
             return f"{self._peers.share(who)} clients of its address already"
         return f"{self.limits.clients} clients already"
 
-    @contextlib.contextmanager
-    def staying(self, connection: Connection) -> Iterator[None]:
+    def staying(self, connection: Connection) -> contextlib.AbstractContextManager[None]:
         """While this lasts, a peer only listens, and is cut off if there is no place for others."""
-        with trio.CancelScope() as scope:
-            self._staying[connection] = scope
-            try:
-                yield
-            finally:
-                self._staying.pop(connection, None)
-        if scope.cancelled_caught:
-            raise trio.BrokenResourceError
+        return _giving_way(self._staying, connection)
 
-    @contextlib.contextmanager
-    def publishing(self, connection: Connection) -> Iterator[None]:
+    def publishing(self, connection: Connection) -> contextlib.AbstractContextManager[None]:
         """While this lasts, a peer waits for the bus to take what it has sent. If it has gone, it is cut off if others come."""
-        with trio.CancelScope() as scope:
-            self._publishing[connection] = time.monotonic(), scope
-            try:
-                yield
-            finally:
-                self._publishing.pop(connection, None)
-        if scope.cancelled_caught:
-            raise trio.BrokenResourceError
+        return _giving_way(self._publishing, connection)
 
     def _gone(self) -> Iterator[Connection]:
         """Those who have closed, and whose messages the bus has not taken for long. The messages stay: there is room for them."""
         if self._channel.waiting_bytes < MOST_WAITING:
             before = time.monotonic() - GONE_SECONDS
-            yield from (each for each, (since, _) in self._publishing.items() if since < before and each.has_closed)
+            yield from (each for each, waits in self._publishing.items() if waits.since < before and each.has_closed)
 
     async def _shake_hands(self, stream: trio.SSLStream[trio.SocketStream], name: str, who: Origin) -> bool:
         with self._handshakes.place(who) as scope:
@@ -257,6 +251,19 @@ class Server:
                 self.life.warn(f"{name} is refused: TLS: {why}")
                 return False
         return not scope.cancelled_caught
+
+
+@contextlib.contextmanager
+def _giving_way(those: dict[Connection, _Waits], connection: Connection) -> Iterator[None]:
+    """While this lasts, a peer is among those who may be cut off for others."""
+    with trio.CancelScope() as scope:
+        those[connection] = _Waits(time.monotonic(), scope)
+        try:
+            yield
+        finally:
+            those.pop(connection, None)
+    if scope.cancelled_caught:
+        raise trio.BrokenResourceError
 
 
 async def _listeners(host: str | None, ports: Sequence[int]) -> list[trio.SocketListener]:

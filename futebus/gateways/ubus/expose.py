@@ -181,9 +181,7 @@ class _Exposed:
         """Opens the next channel of this name. Returns whether it is open; if it is there and cannot be, it is said why."""
         try:
             await following.open()
-        except NoMaster:
-            return False
-        except NoBus:  # which is said when the channel that is open tells it
+        except (NoMaster, NoBus):  # of which the channel that is open tells
             return False
         except ClientError as error:
             if str(error) != self._trouble:
