@@ -5,6 +5,7 @@ import fcntl
 import io
 import os
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,12 @@ from typing import Any
 from .files import OWN_FILE_MODE, OWN_MODE, Directory
 from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, Identity, NotASpool, SpoolError, SpoolInUse, read_identity
 from .reader import Spool
+
+LOCK_SECONDS = 1.0
+"""How long it is waited for. Who was killed a moment ago may still be about to end, and so may the children that share it."""
+
+LOOK_SECONDS = 0.02
+"""How often it is tried meanwhile."""
 
 
 class SpoolLock:
@@ -25,7 +32,7 @@ class SpoolLock:
     Raises:
         ForeignSpool: it is the spool of another channel.
         NotASpool: the directory has something else in it, or others can write to it.
-        SpoolInUse: somebody else writes it.
+        SpoolInUse: somebody else writes it, and has done so for a second.
         OSError: as the system says, `ENOSPC` among others.
     """
 
@@ -61,12 +68,22 @@ class SpoolLock:
         self._file = io.FileIO(self.directory.open(LOCK, creates_with=OWN_FILE_MODE), "r+")
         with contextlib.suppress(PermissionError):  # it is root's, or the file system has no permissions
             os.fchmod(self._file.fileno(), OWN_FILE_MODE)
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not self._has_locked():
+            if time.monotonic() > deadline:
+                holder = os.pread(self._file.fileno(), 32, 0).decode(errors="replace").strip()
+                raise SpoolInUse(f"{self.path} is being written by {f'process {holder}' if holder else 'another process'}")
+            time.sleep(LOOK_SECONDS)
+        self.sign()
+
+    def _has_locked(self) -> bool:
+        """Tries to get the right. Returns whether it is ours."""
+        assert self._file is not None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._file.fileno(), 32, 0).decode(errors="replace").strip()
-            raise SpoolInUse(f"{self.path} is being written by {f'process {holder}' if holder else 'another process'}") from None
-        self.sign()
+            return False
+        return True
 
     def sign(self) -> None:
         """Notes this process as the one that writes, for people who ask."""

@@ -146,7 +146,7 @@ def test_a_channel_that_was_removed_is_opened_anew(bus: Mount, place: Path, drai
     (bus / "B_x").unlink()
     os.write(old, b"old\n")
     drain.wait_for("the channel has been removed")
-    bus.wait_for_clients(1, "B_x", rw="r-+")
+    bus.wait_for_live("B_x", "peer")
     (bus / "B_x").write_bytes(b"new\n")
     drain.wait_for_lines(2)
     assert lines_of(place / "spool") == b"old\nnew\n"
@@ -161,7 +161,7 @@ def test_a_channel_that_was_removed_is_left_though_somebody_goes_on_writing_to_i
     drain.wait_for_lines(1)
     (bus / "B_x").unlink()
     drain.wait_for("the channel has been removed")
-    bus.wait_for_clients(1, "B_x", rw="r-+")
+    bus.wait_for_live("B_x", "peer")
     (bus / "B_x").write_bytes(b"new\n")
     until(lambda: lines_of(place / "spool").endswith(b"old\nnew\n"), "the new one is heard, and it alone")
     assert old.poll() is None

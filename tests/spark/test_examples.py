@@ -13,6 +13,7 @@ from ..helpers.collectors import Collect
 from ..helpers.java import QUICK
 from ..helpers.mounts import Mounting, run
 from ..helpers.papers import environment
+from ..helpers.processes import members, read
 from ..helpers.programs import Start
 from ..helpers.waiting import SLOW, until
 
@@ -23,6 +24,13 @@ STILL = 2.0
 
 SMALL = f"--master local[1] --driver-memory 512m --conf spark.ui.enabled=false --driver-java-options '{QUICK}' pyspark-shell"
 """How Spark is started by python: small, and without a port for people to look at."""
+
+
+def source_of(session: int) -> int:
+    """The process in which Spark, begun as this session, runs the source of a query."""
+    name = b"pyspark.sql.streaming.python_streaming_source_runner"
+    [found] = (pid for pid in members(session) if name in read(f"/proc/{pid}/cmdline").split(b"\0"))
+    return found
 
 
 @pytest.mark.timeout(600)
@@ -72,6 +80,12 @@ def test_examples(mounting: Mounting, place: Path, start: Start, collect: Collec
     until(has_counted, "the words are counted", SLOW)
     said = until(has_judged, "an alert", SLOW).decode()
     assert re.fullmatch(r"disk: 100\.0 is far from 5\.\d, the mean of 4\d numbers since \d\d:\d\d:\d[05]\n", said)
+    until(is_idle, "all numbers are looked at", SLOW)
+    # Ctrl-C reaches the process in which Spark runs the source, too. It is for the program to end the query.
+    batches = newest("commits")
+    os.kill(source_of(processes[1].pid), signal.SIGINT)
+    (bus / "U_numbers").write_text("disk 5\n")
+    until(lambda: says(1, "") and newest("commits") > batches, "the query goes on", SLOW)
     until(is_idle, "all numbers are looked at", SLOW)
     for process, status in zip(processes, (0, 130), strict=True):
         os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does; what spark-submit runs is a child of Java

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter, layout, older
 from futebus.spool.layout import count_lines
 
+from ..helpers.waiting import DEADLINE
 from .spools import SMALL, lines_of, numbered, path, small
 
 __all__ = ["path"]
@@ -175,6 +176,18 @@ def test_one_writes(path: Path) -> None:
         writer.append(b"one\n")
     with small(path) as writer:
         assert writer.end == 1
+
+
+def test_who_is_about_to_end_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the children of a recorder that was killed a moment ago, which have the lock until they are gone."""
+    monkeypatch.setattr("futebus.spool.lock.LOCK_SECONDS", DEADLINE)
+    writer = small(path)
+    with ThreadPoolExecutor() as threads:
+        second = threads.submit(small, path)
+        with pytest.raises(TimeoutError):
+            second.result(0.2)
+        writer.close()
+        second.result(DEADLINE).close()
 
 
 def test_two_may_make_one_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ All of it but `read` runs in one process for each query, on the driver. Spark en
 """
 
 import os
+import signal
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,9 @@ from ..compat import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, Sup
 from ..options import QueryError, plainly
 
 Offset = dict[str, Any]
+
+_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+"""What Spark runs in that process."""
 
 
 class Limits(Protocol):
@@ -89,6 +93,7 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _work(self) -> Work:
         if self._running is None:
+            _leave_interrupts_to_the_program()
             self._running = self._run()
         return self._running
 
@@ -152,6 +157,16 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._running.stop()
             self._running = None
         _leave_if_spark_has_gone()
+
+
+def _leave_interrupts_to_the_program() -> None:
+    """Lets Spark's process for the query go on at Ctrl-C, which a terminal sends to all: it is for the program to end the query.
+
+    With `spark-submit`, it would print a traceback of its own, or have Spark print one, if it was quicker than that.
+    """
+    main = sys.modules["__main__"].__spec__
+    if main is not None and main.name == _RUNNER:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _leave_if_spark_has_gone() -> None:
