@@ -24,10 +24,9 @@ def loses(client: Client, run: Run, effects: Effects) -> None:
 
 
 def doubles(client: Client, run: Run, effects: Effects) -> None:
-    """It is delivered twice."""
+    """It is delivered twice; of many at once, the last of them."""
     _deliver(client, run, effects)
-    if run.messages == 1:
-        _deliver(client, run, effects)
+    _deliver(client, Run(run.data[run.data.rfind(b"\n", 0, -1) + 1 :], 1), effects)
 
 
 def alters(client: Client, run: Run, effects: Effects) -> None:
