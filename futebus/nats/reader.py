@@ -5,6 +5,7 @@ server knows of its reader, it is made anew and goes on there: nothing is given 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ from .missing import Missing
 from .pace import Pace
 from .state import State
 from .stream import Stream
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -83,6 +86,7 @@ class Reader:
                     self.connections += 1
                 done = await self._stream.connection.while_open(work(self._stream))
             except Away as error:
+                log.debug("%s; it is left", error)
                 await self._leave()
                 if time.monotonic() + pause > end:
                     raise Away(f"{error} (for {self._patience:g} s)") from None

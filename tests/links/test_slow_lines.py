@@ -1,6 +1,7 @@
 """Slow lines between a host and a server: who waits for a message that takes long sees that it is on its way."""
 
 import asyncio
+import logging
 import socket
 import time
 from pathlib import Path
@@ -83,15 +84,16 @@ def test_from_a_recorder(bus: Mount, recording: Recording, keeping: Server) -> N
         assert net.connections == 1
 
 
-def test_to_a_reader(keeping: Server) -> None:
+def test_to_a_reader(keeping: Server, caplog: pytest.LogCaptureFixture) -> None:
     """As Spark's are."""
+    caplog.set_level(logging.DEBUG, "futebus.nats")  # why it has made another connection, if it has
     fill(keeping)
     with proxied(keeping, down=RATE) as net:
         reader = Reader(address.read_servers(url(net)), Access(), "LINES", "a test")
         found = [message.data for message in reader.messages(1, 5, "lines")]
         reader.close()
         assert found == LINES
-        assert net.connections == 1
+        assert (reader.connections, net.connections) == (1, 1)
 
 
 def test_of_links(bus: Mount, mounting: Mounting, linking: Linking, nats: Server, collect: Collect) -> None:
