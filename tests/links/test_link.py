@@ -250,6 +250,7 @@ def test_who_speaks_under_the_name_of_a_link_does_not_silence_it(
     assert here.lines(2) == ["one", "forged"], "it is what somebody has said"
     say(buses[0] / "B_x", "two")
     assert there.lines(3) == ["one", "forged", "two"]
+    until(lambda: outsider.messages[-1].data == b"two\n", "it is heard")
     assert (outsider.messages[-1].headers or {})["Futebus-Origin"] != name
     # What it has said under its first name may come back on another way, late.
     outsider.say("x", b"one\n", {"Futebus-Origin": name, "Futebus-Line": "1"})
