@@ -38,6 +38,9 @@ ASK_SECONDS = END_SECONDS / 2
 HASTY_SECONDS = 1.0
 """The same when somebody has insisted that it ends."""
 
+LOCK_SECONDS = 1.0
+"""How long the spool is waited for, at the start. Who was killed a moment ago may have it, or the children that he has left."""
+
 LIVES_SECONDS = 1.0
 """A drain that dies is started again at once if it has lived for so long, or has taken lines; otherwise, the second time, after a
 pause."""
@@ -97,7 +100,8 @@ class Holder:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGCHLD})
         self._looked = time.monotonic()
-        self._lock = SpoolLock(self._recording.spool, self._recording.channel.name, mode=self._recording.spool_mode)
+        spool, name = self._recording.spool, self._recording.channel.name
+        self._lock = SpoolLock(spool, name, mode=self._recording.spool_mode, patience=LOCK_SECONDS)
         try:
             self._held = adopted(self._recording, self._manager)
             if self._recording.to:

@@ -14,11 +14,8 @@ from .files import OWN_FILE_MODE, OWN_MODE, Directory
 from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, Identity, NotASpool, SpoolError, SpoolInUse, read_identity
 from .reader import Spool
 
-LOCK_SECONDS = 1.0
-"""How long it is waited for. Who was killed a moment ago may still be about to end, and so may the children that share it."""
-
 LOOK_SECONDS = 0.02
-"""How often it is tried meanwhile."""
+"""How often it is tried, while somebody else has it."""
 
 
 class SpoolLock:
@@ -29,21 +26,24 @@ class SpoolLock:
         channel: the name of the channel.
         mode: the permissions of the directory, if it is made. Files have the same, but cannot be executed.
 
+        patience: seconds for which it is waited for. Who was killed a moment ago may still be about to end, and so may the
+            children that share it.
+
     Raises:
         ForeignSpool: it is the spool of another channel.
         NotASpool: the directory has something else in it, or others can write to it.
-        SpoolInUse: somebody else writes it, and has done so for a second.
+        SpoolInUse: somebody else writes it.
         OSError: as the system says, `ENOSPC` among others.
     """
 
-    def __init__(self, path: str | os.PathLike[str], channel: str, *, mode: int = OWN_MODE) -> None:
+    def __init__(self, path: str | os.PathLike[str], channel: str, *, mode: int = OWN_MODE, patience: float = 0) -> None:
         self.path = Path(path)
         self.channel = channel
         self._file: io.FileIO | None = None
         self._noting = threading.Lock()
         self.directory = Directory(self.path, mode)
         try:
-            self._take()
+            self._take(patience)
             self.identity = self._identify()
         except BaseException:
             self.close()
@@ -59,7 +59,7 @@ class SpoolLock:
         """The spool's identity."""
         return self.identity.id
 
-    def _take(self) -> None:
+    def _take(self, patience: float) -> None:
         # Who was killed while it began one may have left its first two files.
         others = {*self.directory.names()} - {LOCK, IDENTITY + ".new"}
         if others and IDENTITY not in others:
@@ -68,9 +68,9 @@ class SpoolLock:
         self._file = io.FileIO(self.directory.open(LOCK, creates_with=OWN_FILE_MODE), "r+")
         with contextlib.suppress(PermissionError):  # it is root's, or the file system has no permissions
             os.fchmod(self._file.fileno(), OWN_FILE_MODE)
-        deadline = time.monotonic() + LOCK_SECONDS
+        deadline = time.monotonic() + patience
         while not self._has_locked():
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 holder = os.pread(self._file.fileno(), 32, 0).decode(errors="replace").strip()
                 raise SpoolInUse(f"{self.path} is being written by {f'process {holder}' if holder else 'another process'}")
             time.sleep(LOOK_SECONDS)

@@ -52,6 +52,7 @@ class SpoolWriter:
         first_segment_bytes: how long the first one is.
         lock: the right to write it, if the caller has it already; it stays the caller's.
         mode: the permissions of the directory if it is made, as for `SpoolLock`.
+        patience: seconds for which the right to write it is waited for, as for `SpoolLock`.
         goes_on: is asked now and then, where opening it may take long, whether it is still wanted.
 
     Raises:
@@ -72,6 +73,7 @@ class SpoolWriter:
         first_segment_bytes: int = FIRST_SEGMENT_BYTES,
         lock: SpoolLock | None = None,
         mode: int = OWN_MODE,
+        patience: float = 0,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self.path = Path(path)
@@ -101,7 +103,7 @@ class SpoolWriter:
         """Whether nothing was begun that is not finished."""
         self._knows_plain = False
         """Whether marks may say that there is no NUL byte."""
-        self._lock = SpoolLock(path, channel, mode=mode) if lock is None else lock
+        self._lock = SpoolLock(path, channel, mode=mode, patience=patience) if lock is None else lock
         self._has_own_lock = lock is None
         self._directory = self._lock.directory
         try:

@@ -178,12 +178,11 @@ def test_one_writes(path: Path) -> None:
         assert writer.end == 1
 
 
-def test_who_is_about_to_end_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_about_to_end_is_waited_for(path: Path) -> None:
     """As the children of a recorder that was killed a moment ago, which have the lock until they are gone."""
-    monkeypatch.setattr("futebus.spool.lock.LOCK_SECONDS", DEADLINE)
     writer = small(path)
     with ThreadPoolExecutor() as threads:
-        second = threads.submit(small, path)
+        second = threads.submit(lambda: SpoolLock(path, "B_x", patience=DEADLINE))
         with pytest.raises(TimeoutError):
             second.result(0.2)
         writer.close()

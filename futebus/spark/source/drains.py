@@ -183,14 +183,10 @@ class DrainThread:
 
 def _open(directory: Path, channel: str) -> SpoolWriter:
     """Opens a spool that the process before may not have let go of yet."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return SpoolWriter(directory, channel)
-        except SpoolInUse as error:
-            if time.monotonic() > deadline:
-                raise SpoolInUse(f"{error}; {IN_USE}") from None
-            time.sleep(0.05)
+    try:
+        return SpoolWriter(directory, channel, patience=PATIENCE)
+    except SpoolInUse as error:
+        raise SpoolInUse(f"{error}; {IN_USE}") from None
 
 
 EMPTIED_BYTES = 1 << 20
