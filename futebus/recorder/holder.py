@@ -98,10 +98,11 @@ class Holder:
             SpoolError, OSError: the spool cannot be written.
         """
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        spool, name = self._recording.spool, self._recording.channel.name
+        # A signal still ends it as any command while it waits here, so that a shell's loop ends with it: nothing has begun.
+        self._lock = SpoolLock(spool, name, mode=self._recording.spool_mode, patience=LOCK_SECONDS)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*self._signals, signal.SIGCHLD})
         self._looked = time.monotonic()
-        spool, name = self._recording.spool, self._recording.channel.name
-        self._lock = SpoolLock(spool, name, mode=self._recording.spool_mode, patience=LOCK_SECONDS)
         try:
             self._held = adopted(self._recording, self._manager)
             if self._recording.to:

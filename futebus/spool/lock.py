@@ -71,8 +71,7 @@ class SpoolLock:
         deadline = time.monotonic() + patience
         while not self._has_locked():
             if time.monotonic() >= deadline:
-                holder = os.pread(self._file.fileno(), 32, 0).decode(errors="replace").strip()
-                raise SpoolInUse(f"{self.path} is being written by {f'process {holder}' if holder else 'another process'}")
+                raise SpoolInUse(f"{self.path} is being written by {self._holder()}")
             time.sleep(LOOK_SECONDS)
         self.sign()
 
@@ -84,6 +83,13 @@ class SpoolLock:
         except BlockingIOError:
             return False
         return True
+
+    def _holder(self) -> str:
+        """Who has it, for people. Who took it may have ended, and a child of his, or who has not signed, has it now."""
+        assert self._file is not None
+        signed = os.pread(self._file.fileno(), 32, 0).strip()
+        is_alive = signed.isdigit() and os.path.exists(b"/proc/" + signed)
+        return f"process {signed.decode()}" if is_alive else "another process"
 
     def sign(self) -> None:
         """Notes this process as the one that writes, for people who ask."""

@@ -1,6 +1,8 @@
 """The command `futebus-record`: which words it does not take, what it says and does not say, and what it imports."""
 
+import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -9,9 +11,10 @@ import pytest
 from futebus.spool import SpoolLock, SpoolWriter
 
 from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.processes import links_of
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, Recording, parent_of
-from ..helpers.waiting import DEADLINE
+from ..helpers.waiting import DEADLINE, until
 
 
 @pytest.mark.parametrize(
@@ -64,6 +67,21 @@ def test_what_is_wrong_is_said_in_one_line(place: Path, arguments: list[str], st
     assert done.stderr.count("\n") == 1
     assert (done.returncode, done.stdout) == (status, "")
     assert not (place / "spool").exists() or status == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_waits_for_a_spool_is_ended_by_a_signal_as_any_command(place: Path, start: Start, number: signal.Signals) -> None:
+    """Or Ctrl-C would not end a shell's loop that tries again and again."""
+    held = place / "used"
+    code = "import sys; sys.argv[0] = 'futebus-record'  # as when it is called\n"
+    code += "from futebus.commands import record; from futebus.recorder import holder\n"
+    code += "holder.LOCK_SECONDS = 1e6; sys.exit(record.main())"
+    with contextlib.closing(SpoolLock(held, "B_x")):
+        process = start(sys.executable, "-c", code, place / "B_x", held)
+        until(lambda: str(held / "lock") in (target for _, target in links_of(process.pid)), "it waits")
+        process.send_signal(number)
+        assert process.communicate(timeout=DEADLINE) == ("", "")
+    assert process.returncode == -number
 
 
 def test_a_bus_in_place_of_a_channel(bus: Mount, place: Path) -> None:

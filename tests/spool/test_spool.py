@@ -178,6 +178,15 @@ def test_one_writes(path: Path) -> None:
         assert writer.end == 1
 
 
+@pytest.mark.parametrize("signed", [b"999999999\n", b"-5\n", b"self", b"\xff\0", b""])
+def test_who_writes_is_named_if_it_is_a_process(path: Path, signed: bytes) -> None:
+    """And not one that has ended, and has left a child that has the lock."""
+    with small(path):
+        (path / "lock").write_bytes(signed)
+        with pytest.raises(SpoolInUse, match="is being written by another process$"):
+            small(path)
+
+
 def test_who_is_about_to_end_is_waited_for(path: Path) -> None:
     """As the children of a recorder that was killed a moment ago, which have the lock until they are gone."""
     writer = small(path)
