@@ -11,7 +11,7 @@ from ..core.kinds import has_master
 from ..host.mounted import is_bus
 from ..host.terminal import Terminal
 from ..spark.source.channels import Found, LeftOut
-from ..spark.source.drains import DrainThread, empty
+from ..spark.source.drains import DrainThread, empty, wait_until_free
 from ..spool import Spool
 from .archive import Position
 from .names import unfit
@@ -36,7 +36,16 @@ class Sources:
         self._news = threading.Condition()
         self._left_out = LeftOut(terminal.say)
         self._found = (
-            Found(order.bus, re.compile(order.pattern), self._drained, take=self._take, unfit=unfit, say=terminal.say)
+            Found(
+                order.bus,
+                re.compile(order.pattern),
+                self._drained,
+                spool_of=order.spool_of,
+                take=self._take,
+                unfit=unfit,
+                say=terminal.say,
+                beside=self._left_out,
+            )
             if order.pattern is not None and order.bus is not None and not order.is_external
             else None
         )
@@ -71,9 +80,9 @@ class Sources:
         order = self._order
         if self._found is not None:
             self._found.look()
-        for channel in () if order.is_external else order.channels:
-            if channel.name in self._drained:
-                continue
+        wanted = [] if order.is_external else [channel for channel in order.channels if channel.name not in self._drained]
+        wait_until_free(order.spool_of(channel.name) for channel in wanted)
+        for channel in wanted:
             is_mastered = has_master(channel.name)
             if is_mastered and order.is_slave and not channel.exists():
                 raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")

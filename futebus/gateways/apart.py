@@ -213,6 +213,8 @@ class Far(Generic[C]):
         self.accepted = 0
         """How many messages of the last call that sends the bus has accepted, if it has ended: a bus that hangs does not tell."""
         self._calls = 0
+        self._given_up = 0
+        """Up to which of these calls. One may have been asked for, and not have begun in the other loop: the bus may be slow."""
         self._reading: trio.CancelScope | None = None
         """In the loop of the bus: of who waits for lines,"""
         self._sending: trio.CancelScope | None = None
@@ -258,6 +260,8 @@ class Far(Generic[C]):
         self._channel.accepted = accepted = 0
         try:
             with trio.CancelScope() as self._sending:
+                if call <= self._given_up:
+                    self._sending.cancel()
                 await self._channel.send_block(lines)
             accepted = self._channel.accepted - (self._sending.cancelled_caught and self._channel.is_begun)
         except BaseException:
@@ -270,9 +274,10 @@ class Far(Generic[C]):
 
     def give_up(self) -> None:
         """Has who waits for place go on without. The channel is only to be closed then: a message may have been begun."""
-        self._there.post(self._give_up)
+        self._there.post(self._give_up, self._calls)
 
-    def _give_up(self) -> None:
+    def _give_up(self, call: int) -> None:
+        self._given_up = call
         if self._sending:
             self._sending.cancel()
 

@@ -27,7 +27,7 @@ have no mark yet, by their newlines. A line counts for readers once it is before
 
 from .files import OWN_MODE
 from .layout import ForeignSpool, LinesDamaged, LinesGone, NotASpool, SpoolError, SpoolInUse, SpoolStopped, open_to_read
-from .lock import SpoolLock
+from .lock import SpoolLock, is_in_use
 from .marks import Mark
 from .older import append_lost, remove_unopened
 from .piece import OnDamage, Piece
@@ -50,6 +50,7 @@ __all__ = [
     "SpoolStopped",
     "SpoolWriter",
     "append_lost",
+    "is_in_use",
     "open_to_read",
     "remove_unopened",
 ]

@@ -17,6 +17,31 @@ from .reader import Spool
 LOOK_SECONDS = 0.02
 """How often it is tried, while somebody else has it."""
 
+GONE_SECONDS = 1.0
+"""For how long it is tried again, without patience too, where it is removed again and again."""
+
+
+class _Gone(NotASpool):
+    """What was locked is not there any more: there may be another one now."""
+
+
+_MAY_BE_GONE = (NotASpool, FileNotFoundError)
+"""What is found where a spool is just being removed."""
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether somebody writes a spool, as far as this user can tell. Nothing is made or changed."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        with open(path / LOCK, "rb", buffering=0, opener=lambda name, _: os.open(name, flags)) as file:
+            if os.fstat(file.fileno()).st_uid in (0, os.geteuid()):  # else it is no spool of ours, and its owner could hold us up
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
 
 class SpoolLock:
     """The right to write a spool, which is created if need be. Children that were forked meanwhile share it.
@@ -25,9 +50,8 @@ class SpoolLock:
         path: the directory; its parents must exist.
         channel: the name of the channel.
         mode: the permissions of the directory, if it is made. Files have the same, but cannot be executed.
-
         patience: seconds for which it is waited for. Who was killed a moment ago may still be about to end, and so may the
-            children that share it.
+            children that share it. What is locked then is what is there then: it may have been removed meanwhile.
 
     Raises:
         ForeignSpool: it is the spool of another channel.
@@ -41,13 +65,9 @@ class SpoolLock:
         self.channel = channel
         self._file: io.FileIO | None = None
         self._noting = threading.Lock()
-        self.directory = Directory(self.path, mode)
-        try:
-            self._take(patience)
-            self.identity = self._identify()
-        except BaseException:
-            self.close()
-            raise
+        began = time.monotonic()
+        while not self._has_taken(mode, time.monotonic() - began - patience):
+            time.sleep(LOOK_SECONDS)
 
     def __del__(self) -> None:
         # Whom an interrupt has kept from closing it should not be in its own way.
@@ -59,7 +79,31 @@ class SpoolLock:
         """The spool's identity."""
         return self.identity.id
 
-    def _take(self, patience: float) -> None:
+    def _has_taken(self, mode: int, late: float) -> bool:
+        """Tries to get the right.
+
+        Args:
+            mode: of the directory, if it is made.
+            late: for how many seconds patience has been over.
+
+        Returns:
+            Whether it is ours; or else it is to be tried again.
+        """
+        self.directory = Directory(self.path, mode)
+        try:
+            self._take()
+            self.identity = self._identify()
+        except BaseException as error:
+            has_gone = isinstance(error, _Gone) or not self.directory.is_at(self.path)
+            self.close()
+            if (late < 0 and isinstance(error, SpoolInUse)) or (
+                late < GONE_SECONDS and has_gone and isinstance(error, _MAY_BE_GONE)
+            ):
+                return False
+            raise
+        return True
+
+    def _take(self) -> None:
         # Who was killed while it began one may have left its first two files.
         others = {*self.directory.names()} - {LOCK, IDENTITY + ".new"}
         if others and IDENTITY not in others:
@@ -68,27 +112,19 @@ class SpoolLock:
         self._file = io.FileIO(self.directory.open(LOCK, creates_with=OWN_FILE_MODE), "r+")
         with contextlib.suppress(PermissionError):  # it is root's, or the file system has no permissions
             os.fchmod(self._file.fileno(), OWN_FILE_MODE)
-        deadline = time.monotonic() + patience
-        while not self._has_locked():
-            if time.monotonic() >= deadline:
-                raise SpoolInUse(f"{self.path} is being written by {self._holder()}")
-            time.sleep(LOOK_SECONDS)
-        self.sign()
-
-    def _has_locked(self) -> bool:
-        """Tries to get the right. Returns whether it is ours."""
-        assert self._file is not None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
-        return True
+            raise SpoolInUse(f"{self.path} is being written by {self._holder()}") from None
+        if not self._is_there():  # who had it may have removed the spool
+            raise _Gone(f"{self.path} has been removed, or moved")
+        self.sign()
 
     def _holder(self) -> str:
         """Who has it, for people. Who took it may have ended, and a child of his, or who has not signed, has it now."""
         assert self._file is not None
         signed = os.pread(self._file.fileno(), 32, 0).strip()
-        is_alive = signed.isdigit() and os.path.exists(b"/proc/" + signed)
+        is_alive = signed.isdigit() and Path("/proc", signed.decode()).exists()
         return f"process {signed.decode()}" if is_alive else "another process"
 
     def sign(self) -> None:
@@ -139,11 +175,15 @@ class SpoolLock:
         Raises:
             NotASpool: the directory has been removed, or is another one now.
         """
+        if not self._is_there():
+            raise NotASpool(f"{self.path} has been removed, or moved, while it was written")
+
+    def _is_there(self) -> bool:
         with contextlib.suppress(OSError):
             lock = os.stat(LOCK, dir_fd=self.directory.descriptor, follow_symlinks=False)
-            if self._file and os.path.samestat(os.fstat(self._file.fileno()), lock) and self.directory.is_at(self.path):
-                return
-        raise NotASpool(f"{self.path} has been removed, or moved, while it was written")
+            if self._file and os.path.samestat(os.fstat(self._file.fileno()), lock):
+                return self.directory.is_at(self.path)
+        return False
 
     def keep(self) -> bool:
         """Sees to it that the spool still says whose it is: without that it would be none. For the process that writes lines.

@@ -1,5 +1,8 @@
 """The spool by itself: offsets and pieces, who may write it, retention, and what is brought to the disk."""
 
+import contextlib
+import fcntl
+import io
 import itertools
 import json
 import os
@@ -15,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter, layout, older
+from futebus.spool import ForeignSpool, LinesGone, NotASpool, Spool, SpoolInUse, SpoolLock, SpoolWriter, is_in_use, layout, older
 from futebus.spool.layout import count_lines
 
 from ..helpers.waiting import DEADLINE
@@ -183,7 +186,7 @@ def test_who_writes_is_named_if_it_is_a_process(path: Path, signed: bytes) -> No
     """And not one that has ended, and has left a child that has the lock."""
     with small(path):
         (path / "lock").write_bytes(signed)
-        with pytest.raises(SpoolInUse, match="is being written by another process$"):
+        with pytest.raises(SpoolInUse, match=r"is being written by another process$"):
             small(path)
 
 
@@ -196,6 +199,70 @@ def test_who_is_about_to_end_is_waited_for(path: Path) -> None:
             second.result(0.2)
         writer.close()
         second.result(DEADLINE).close()
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "unlocked"])
+def test_who_waits_for_a_spool_gets_the_one_that_is_there_then(path: Path, how: str) -> None:
+    """Nobody else would see that he writes another, or that two write one."""
+    writer = small(path)
+    before = Spool(path).id
+    with ThreadPoolExecutor() as threads:
+        second = threads.submit(lambda: SpoolLock(path, "B_x", patience=DEADLINE))
+        with pytest.raises(TimeoutError):
+            second.result(0.2)
+        if how == "removed":
+            shutil.rmtree(path)
+        elif how == "unlocked":
+            (path / "lock").unlink()
+        else:
+            path.rename(path.with_name("elsewhere"))
+        writer.close()
+        with contextlib.closing(second.result(DEADLINE)) as lock:
+            lock.check()
+            assert (lock.id == before) == (how == "unlocked")
+            with pytest.raises(SpoolInUse):
+                small(path)
+
+
+@pytest.mark.parametrize("moment", ["before", "behind"])
+def test_a_spool_that_is_removed_while_it_is_begun_is_begun_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """As when one process gives it back, and the next comes."""
+    flock, has_gone = fcntl.flock, False
+
+    def late(file: io.FileIO, operation: int) -> None:
+        nonlocal has_gone
+        if moment == "behind":
+            flock(file, operation)
+        if not has_gone:
+            has_gone = True
+            shutil.rmtree(path)
+        if moment == "before":
+            flock(file, operation)
+
+    monkeypatch.setattr("futebus.spool.lock.fcntl.flock", late)
+    with small(path) as writer:
+        writer.append(b"line\n")
+    assert has_gone
+    assert lines_of(path) == b"line\n"
+
+
+def test_who_only_looks_whether_a_spool_is_in_use_makes_nothing(path: Path) -> None:
+    assert not is_in_use(path)
+    assert not path.exists()
+    with small(path):
+        assert is_in_use(path)
+    assert not is_in_use(path)
+    with contextlib.closing(SpoolLock(path, "B_x")) as lock:
+        os.chown(path / "lock", 65534, -1)  # who could hold up whoever waits for it
+        assert not is_in_use(lock.path)
+    for odd in ("symlink", "fifo", "directory"):
+        (path / "lock").rmdir() if (path / "lock").is_dir() else (path / "lock").unlink()
+        {"symlink": lambda: (path / "lock").symlink_to("/dev/zero"), "fifo": lambda: os.mkfifo(path / "lock")}.get(
+            odd, lambda: (path / "lock").mkdir()
+        )()
+        assert not is_in_use(path)
 
 
 def test_two_may_make_one_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

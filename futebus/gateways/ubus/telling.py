@@ -110,6 +110,8 @@ class Telling:
         self._is_saying, self._has_said = True, trio.Event()
         try:
             await self._open()
+            if not self._may_say.is_set():  # that has taken long: it is for the next channel
+                return 0
             return await self._writer.send_block(lines)
         except (NoMaster, NoBus):
             self._writer.close()  # there may be another when the next line comes

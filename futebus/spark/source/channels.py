@@ -1,7 +1,7 @@
 """The channels that a pattern matches: taken up as they come, and given back as they go.
 
 The one rule: nobody has asked for any one of them by name, so none of them can fail a query. One that cannot be had is left out,
-and that is said once.
+and that is said once. Only that somebody else fills its spool, which is asked for by name, ends the query.
 """
 
 import re
@@ -12,8 +12,9 @@ from pathlib import Path
 
 from ...host.mounted import NoBus, channels_on
 from ...recorder.channel import BusAway, ChannelError, Say
+from ...spool import SpoolError, SpoolInUse
 from ..options import QueryError
-from .drains import DrainThread
+from .drains import DrainThread, wait_until_free
 
 RETRY_SECONDS = (1.0, 60.0)
 """How soon, and later how seldom, what was left out is tried again."""
@@ -42,13 +43,14 @@ class LeftOut:
 
     Args:
         say: is told each name once, and why.
+        beside: somebody else who tells it names: none is told again that he has told.
     """
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Say, beside: "LeftOut | None" = None) -> None:
         self._say = say
         self._tries: dict[str, tuple[int, float]] = {}
         """How often each was tried, and when it is tried again."""
-        self._said: set[str] = set()
+        self._said: set[str] = set() if beside is None else beside._said
 
     def is_due(self, name: str) -> bool:
         """Whether it is time to try this one, again or for the first time."""
@@ -82,9 +84,11 @@ class Found:
         bus: where it is mounted.
         pattern: matches whole names.
         drained: those that are drained, by name. They are added to and taken from it.
+        spool_of: tells where the spool of a name is.
         take: opens the spool and the channel of a name, and returns what drains it.
         unfit: tells why a name cannot be had, None if it can.
         say: is told what somebody should know.
+        beside: who notes spools of these names that cannot be had.
     """
 
     def __init__(
@@ -93,12 +97,15 @@ class Found:
         pattern: re.Pattern[str],
         drained: dict[str, DrainThread],
         *,
+        spool_of: Callable[[str], Path],
         take: Callable[[str], DrainThread],
         unfit: Callable[[str], str | None] = unfit,
         say: Say,
+        beside: LeftOut,
     ) -> None:
-        self._bus, self._pattern, self._drained, self._take, self._unfit, self._say = bus, pattern, drained, take, unfit, say
-        self._left_out = LeftOut(say)
+        self._bus, self._pattern, self._drained, self._say = bus, pattern, drained, say
+        self._spool_of, self._take, self._unfit = spool_of, take, unfit
+        self._left_out = LeftOut(say, beside)
         self._has_bus: bool | None = None
         self._most = max((resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_SPARE) // FILES_EACH, 1)
 
@@ -107,7 +114,7 @@ class Found:
 
         Raises:
             QueryError: there is no bus that can be used, and there never was.
-            SpoolError: a spool belongs to somebody else.
+            SpoolInUse: somebody else fills a spool that is to be filled here.
         """
         for name, drained in list(self._drained.items()):
             if drained.has_ended:
@@ -126,9 +133,10 @@ class Found:
             self._say(f"{self._bus}: the bus is back")
         self._has_bus = True
         self._left_out.keep(name for name in names if name not in self._drained)
-        for name in names:
-            if name not in self._drained and self._left_out.is_due(name):
-                self._try(name)
+        due = [name for name in names if name not in self._drained and self._left_out.is_due(name)]
+        wait_until_free(self._spool_of(name) for name in due)
+        for name in due:
+            self._try(name)
 
     def _try(self, name: str) -> None:
         channel = self._bus / name
@@ -141,6 +149,10 @@ class Found:
         try:
             self._drained[name] = self._take(name)
         except ChannelError as error:
+            self._left_out.note(name, str(error))
+        except SpoolInUse:
+            raise  # two queries in one place, or a recorder: each would take the other's lines for its own
+        except SpoolError as error:
             self._left_out.note(name, str(error))
         except BusAway as error:
             self._left_out.note(name, str(error), may_pass=True)

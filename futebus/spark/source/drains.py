@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,12 +16,18 @@ from ...core.kinds import has_master
 from ...host.mounted import NoBus, check_bus
 from ...recorder.channel import open_channel
 from ...recorder.drain import Drain
-from ...spool import Spool, SpoolError, SpoolInUse, SpoolLock, SpoolWriter
+from ...spool import Spool, SpoolError, SpoolInUse, SpoolLock, SpoolWriter, is_in_use
 from ..options import QueryError
 from ..telling import say
 
 PATIENCE = 10.0
 """How long, in seconds, the process of the same query before this one may take to go away, and a channel to be joined."""
+
+LOOK_SECONDS = 0.02
+"""How often is looked whether that has gone."""
+
+BRIEF_SECONDS = 1.0
+"""How long a spool is waited for behind that, with a channel open: who gives spools back has each for a moment."""
 
 FINISH_SECONDS = 4.0
 """How long, in seconds, a drain takes what waits in its channel when the query ends. It mostly takes a moment."""
@@ -181,10 +188,20 @@ class DrainThread:
             self._descriptor = None
 
 
+def wait_until_free(spools: Iterable[Path]) -> None:
+    """Waits until nobody writes these, or patience is over: the process before may not have let go of them yet.
+
+    They are waited for all together, and before the first channel is open: nobody would take what that says meanwhile.
+    """
+    deadline = time.monotonic() + PATIENCE
+    for spool in spools:
+        while is_in_use(spool) and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+
+
 def _open(directory: Path, channel: str) -> SpoolWriter:
-    """Opens a spool that the process before may not have let go of yet."""
     try:
-        return SpoolWriter(directory, channel, patience=PATIENCE)
+        return SpoolWriter(directory, channel, patience=BRIEF_SECONDS)
     except SpoolInUse as error:
         raise SpoolInUse(f"{error}; {IN_USE}") from None
 

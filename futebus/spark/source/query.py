@@ -74,6 +74,7 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Whether it reads a stream of NATS, and no channels."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        _leave_interrupts_to_the_program()
         self._schema = schema
         self._given = options
         self._running: Work | None = None
@@ -93,7 +94,6 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _work(self) -> Work:
         if self._running is None:
-            _leave_interrupts_to_the_program()
             self._running = self._run()
         return self._running
 
@@ -162,7 +162,8 @@ class QueryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _leave_interrupts_to_the_program() -> None:
     """Lets Spark's process for the query go on at Ctrl-C, which a terminal sends to all: it is for the program to end the query.
 
-    With `spark-submit`, it would print a traceback of its own, or have Spark print one, if it was quicker than that.
+    With `spark-submit`, it would print a traceback of its own, or have Spark print one, if it was quicker than that. While Spark
+    still starts that process, it does; nothing of ours runs there yet.
     """
     main = sys.modules["__main__"].__spec__
     if main is not None and main.name == _RUNNER:

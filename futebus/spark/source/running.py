@@ -16,7 +16,7 @@ from ...spool import LinesGone, NotASpool, Spool, SpoolError
 from ..options import QueryError, SourceOptions
 from ..telling import say
 from .channels import Found, LeftOut, unfit
-from .drains import DrainThread, empty, remove, remove_rest
+from .drains import DrainThread, empty, remove, remove_rest, wait_until_free
 from .partitions import LinesPartition, cut, say_damage
 from .query import Offset
 
@@ -39,7 +39,15 @@ class Running:
         """Channels that have gone, and whose lines have been dealt with."""
         self._left_out = LeftOut(say)
         self._found = (
-            Found(options.bus, options.pattern, self._drained, take=self._take, say=say)
+            Found(
+                options.bus,
+                options.pattern,
+                self._drained,
+                spool_of=options.spool_of,
+                take=self._take,
+                say=say,
+                beside=self._left_out,
+            )
             if options.bus is not None and options.pattern is not None and options.drains
             else None
         )
@@ -59,6 +67,8 @@ class Running:
             threading.Thread(target=self._end, name="end", daemon=True).start()
             signal.signal(signal.SIGTERM, self._note)
         try:
+            if options.drains:
+                wait_until_free(options.spool_of(channel.name) for channel in options.channels)
             for channel in options.channels:
                 self._add(channel)
             self._look_for_channels()
@@ -127,6 +137,8 @@ class Running:
                     self._take_up(name)
             except OSError as error:
                 self._left_out.note(name, f"{directory}: {error.strerror}")
+            except QueryError as error:
+                self._left_out.note(name, str(error))
             except SpoolError as error:
                 self._left_out.note(name, str(error), may_pass=True)
 

@@ -6,17 +6,18 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from futebus.spark.compat import ReadAllAvailable
-from futebus.spark.options import SCHEMA
+from futebus.spark.options import SCHEMA, QueryError
 from futebus.spark.source.drains import DrainThread
 from futebus.spark.source.query import Offset
 from futebus.spark.source.stream import FutebusStreamReader
-from futebus.spool import Spool, SpoolInUse, SpoolWriter
+from futebus.spool import Spool, SpoolInUse, SpoolLock, SpoolWriter, is_in_use
 
 from ...helpers.descriptors import descriptors
 from ...helpers.insistent import Insistent
@@ -382,11 +383,90 @@ def test_what_is_written_while_a_query_ends_is_in_its_spool(mounting: Mounting, 
     assert Spool(tmp_path / "spool").end == sent
 
 
-def test_a_spool_that_another_query_has_is_said_with_what_to_do(
-    bus: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_is_no_spool_of_a_channel_leaves_that_out(
+    bus: Mount, place: Path, drive: Drive, capsys: pytest.CaptureFixture[str], is_there: bool
 ) -> None:
-    """The same line typed twice, after Ctrl-C: the first query still runs."""
+    """Whoever may make channels could end a query otherwise, by their names. They may be there before it begins."""
+    spools = place / "spools"
+    spools.mkdir()
+    (spools / "Backup").touch()
+    (spools / "Apps").mkdir()
+    (spools / "Apps" / "app").touch()
+    with SpoolWriter(spools / "B_copy", "B_of") as writer:
+        writer.append(b"line\n")
+    (spools / "B_theirs").mkdir()
+    os.chown(spools / "B_theirs", 65534, 65534)
+    names = ["Backup", "Apps", "B_copy", "B_theirs"]
+    bus.touch("B_good")
+    for name in names if is_there else ():
+        bus.touch(name)
+    driver = drive(bus.path, spools)
+    for name in () if is_there else names:
+        bus.touch(name)
+    words: list[str] = []
+
+    def said() -> bool:
+        words.extend(capsys.readouterr().err.splitlines())
+        return len(words) >= len(names)
+
+    driver.wait_until(said, "it is said")
+    (bus / "B_good").write_text("hello\n")
+    driver.wait_for(1)
+    assert driver.said == [("B_good", "hello")]
+    assert sorted(words) == [
+        f"futebus: {spools / 'Apps'} is no spool, and not empty; it is left out",
+        f"futebus: {spools / 'B_copy'} is the spool of B_of, not of B_copy; it is left out",
+        f"futebus: {spools / 'B_theirs'} belongs to another user (65534), who could write to it; it is left out",
+        f"futebus: {spools / 'Backup'} is no directory; it is left out",
+    ]
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_who_waits_for_spools_has_no_channel_open(
+    bus: Mount, place: Path, monkeypatch: pytest.MonkeyPatch, is_found: bool
+) -> None:
+    """Nobody would take what it says meanwhile. The process of the same query before this one may have them all."""
+    monkeypatch.setattr("futebus.spark.source.drains.PATIENCE", DEADLINE)
+    spools, names = place / "spools", [f"B_{number}" for number in range(3)]
+    spools.mkdir()
+    for name in names:
+        bus.touch(name)
+    given = {"subscribePattern": ".*"} if is_found else {"subscribe": ",".join(names)}
+    given |= {"path": str(bus.path), "spoolLocation": str(spools)}
+    locks = [SpoolLock(spools / name, name) for name in names[1:]]
+    looked: set[Path] = set()
+
+    def note(spool: Path) -> bool:
+        looked.add(spool)
+        return is_in_use(spool)
+
+    monkeypatch.setattr("futebus.spark.source.drains.is_in_use", note)
+    with ThreadPoolExecutor() as threads:
+        reader = FutebusStreamReader(SCHEMA, given)
+        begun = threads.submit(reader.initialOffset)
+        for number, lock in enumerate(locks):
+            until(lambda: spools / names[number + 1] in looked, "it waits for that")  # noqa: B023
+            assert not begun.done()
+            assert bus.clients(rw="r-+") == []
+            lock.close()
+        assert sorted(begun.result(DEADLINE)) == names
+        until(lambda: listens(bus, len(names)), "it reads them all")
+        reader.stop()
+
+
+def test_a_spool_that_somebody_else_fills_is_said_though_its_channel_was_found(
+    bus: Mount, place: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("futebus.spark.source.drains.PATIENCE", 0.1)
+    bus.touch("B_x")
+    (place / "spools").mkdir()
+    with SpoolWriter(place / "spools" / "B_x", "B_x"), pytest.raises(QueryError, match=r"spark\.streams\.active"):
+        drive(bus.path, place / "spools")
+
+
+def test_a_spool_that_another_query_has_is_said_with_what_to_do(bus: Mount, tmp_path: Path) -> None:
+    """The same line typed twice, after Ctrl-C: the first query still runs."""
     with SpoolWriter(tmp_path / "spool", "B_x"), pytest.raises(SpoolInUse) as refused:
         DrainThread(bus / "B_x", tmp_path / "spool", False, threading.Condition())
     assert "spark.streams.active" in str(refused.value)
