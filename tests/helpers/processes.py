@@ -69,6 +69,12 @@ def stat_of(task: str) -> Stat | None:
     return Stat.parse(text) if text else None
 
 
+def has_blocked(pid: int, number: int) -> bool:
+    """Whether the main thread of a process has a signal wait until it is taken."""
+    blocked = re.search(rb"^SigBlk:\s*(\w+)", read(f"/proc/{pid}/status"), re.MULTILINE)
+    return blocked is not None and bool(int(blocked[1], 16) >> (number - 1) & 1)
+
+
 def members(*sessions: int, group: int | None = None) -> list[int]:
     """The processes of sessions that live, or those of one process group in them."""
     found = []

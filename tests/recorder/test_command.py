@@ -11,7 +11,6 @@ import pytest
 from futebus.spool import SpoolLock, SpoolWriter
 
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.processes import links_of
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, Recording, parent_of
 from ..helpers.waiting import DEADLINE, until
@@ -77,8 +76,9 @@ def test_who_waits_for_a_spool_is_ended_by_a_signal_as_any_command(place: Path, 
     code += "from futebus.commands import record; from futebus.recorder import holder\n"
     code += "holder.LOCK_SECONDS = 1e6; sys.exit(record.main())"
     with contextlib.closing(SpoolLock(held, "B_x")):
+        (held / "lock").chmod(0o640)
         process = start(sys.executable, "-c", code, place / "B_x", held)
-        until(lambda: str(held / "lock") in (target for _, target in links_of(process.pid)), "it waits")
+        until(lambda: (held / "lock").stat().st_mode & 0o777 == 0o600, "it has tried to have it")
         process.send_signal(number)
         assert process.communicate(timeout=DEADLINE) == ("", "")
     assert process.returncode == -number

@@ -18,6 +18,7 @@ from futebus.spool import NotASpool, Spool, SpoolWriter
 
 from ..helpers.insistent import Insistent
 from ..helpers.mounts import Mount, Mounting, bash, run
+from ..helpers.processes import has_blocked
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, TIRED, Recording, Remounting, fill, is_alive, kill
 from ..helpers.waiting import DEADLINE, until
@@ -227,7 +228,8 @@ def test_it_can_be_ended_while_the_bus_hangs(
     try:
         if process is None:
             process = start(*RECORD, bus / "U_x", place / "spool")
-            until(lambda: (place / "spool" / "lock").exists(), "it has begun")
+            begun = process.pid
+            until(lambda: (place / "spool" / "lock").exists() and has_blocked(begun, signal.SIGTERM), "it has begun")
         process.terminate()
         assert process.wait(DEADLINE) == (1 if recorder else 0)
         assert recorder is None or "how much of it is lost, the bus does not say" in recorder.words
