@@ -65,6 +65,8 @@ class SpoolLock:
         self.channel = channel
         self._file: io.FileIO | None = None
         self._noting = threading.Lock()
+        self._was_in_use = False
+        """Whether somebody had it when it was tried before. He may just remove it, and that takes him a while."""
         began = time.monotonic()
         while not self._has_taken(mode, time.monotonic() - began - patience):
             time.sleep(LOOK_SECONDS)
@@ -94,11 +96,12 @@ class SpoolLock:
             self._take()
             self.identity = self._identify()
         except BaseException as error:
+            self._was_in_use = self._was_in_use or isinstance(error, SpoolInUse)
             has_gone = isinstance(error, _Gone) or not self.directory.is_at(self.path)
             self.close()
-            if (late < 0 and isinstance(error, SpoolInUse)) or (
-                late < GONE_SECONDS and has_gone and isinstance(error, _MAY_BE_GONE)
-            ):
+            if late < 0 and self._was_in_use and isinstance(error, (SpoolInUse, *_MAY_BE_GONE)):
+                return False
+            if late < GONE_SECONDS and has_gone and isinstance(error, _MAY_BE_GONE):
                 return False
             raise
         return True
