@@ -359,7 +359,7 @@ def test_a_server_that_has_again_the_consumer_of_another_that_was_taken_over_fro
     data = fill(keeping.url, 10)
     link = deliver(linking, bus / "U_x", url, place)
     wait_for(master, data)
-    until(lambda: confirmed_of(keeping.url) == 1, "it has confirmed them")
+    until(lambda: confirmed_of(keeping.url) == keeping.kept_floor() == 1, "it has confirmed them")
     link.end()
     words = ("--deliver", url, "--state", place / "other", "--wait")
     with keeping.losing(is_copied_live=is_copied_live):
