@@ -85,6 +85,7 @@ def test_a_chat_in_bash_on_one_descriptor(bus: Mount, start: Start) -> None:
     for name in ("ann", "bob"):
         chats.append(start("bash", "-c", script.format(bus / "A_chat", name)))
         bus.wait_for_readers(len(chats), "A_chat")
+        bus.wait_for_clients(len(chats), "A_chat", sent=1)  # it has been said before the next one hears it
     ann, bob = chats
     assert ann.stdout
     assert bob.stdout
