@@ -36,10 +36,8 @@ def is_in_use(path: Path) -> bool:
         with open(path / LOCK, "rb", buffering=0, opener=lambda name, _: os.open(name, flags)) as file:
             if os.fstat(file.fileno()).st_uid in (0, os.geteuid()):  # else it is no spool of ours, and its owner could hold us up
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 

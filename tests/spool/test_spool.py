@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -260,11 +261,15 @@ def test_who_only_looks_whether_a_spool_is_in_use_makes_nothing(path: Path) -> N
     with contextlib.closing(SpoolLock(path, "B_x")) as lock:
         os.chown(path / "lock", 65534, -1)  # who could hold up whoever waits for it
         assert not is_in_use(lock.path)
-    for odd in ("symlink", "fifo", "directory"):
-        (path / "lock").rmdir() if (path / "lock").is_dir() else (path / "lock").unlink()
-        {"symlink": lambda: (path / "lock").symlink_to("/dev/zero"), "fifo": lambda: os.mkfifo(path / "lock")}.get(
-            odd, lambda: (path / "lock").mkdir()
-        )()
+    lock_file = path / "lock"
+    odd: list[Callable[[], None]] = [
+        lambda: lock_file.symlink_to("/dev/zero"),
+        lambda: os.mkfifo(lock_file),
+        lock_file.mkdir,
+    ]
+    for make in odd:
+        lock_file.unlink()
+        make()
         assert not is_in_use(path)
 
 

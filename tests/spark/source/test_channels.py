@@ -60,6 +60,17 @@ class Driver:
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         until(lambda: (self.batch(), condition())[1], what)
 
+    def words(self, capsys: pytest.CaptureFixture[str], count: int) -> list[str]:
+        """Waits until so many lines have been said to people. Returns them."""
+        words: list[str] = []
+
+        def said() -> bool:
+            words.extend(capsys.readouterr().err.splitlines())
+            return len(words) == count
+
+        self.wait_until(said, f"{count} lines are said")
+        return words
+
 
 @pytest.fixture
 def drive() -> Iterator[Callable[..., Driver]]:
@@ -312,13 +323,7 @@ def test_spools_that_cannot_be_read_are_left_out(place: Path, drive: Drive, caps
     driver = drive(spools, spools, drain="external", startingOffsets="earliest")
     driver.wait_for(1)
     assert driver.said == [("B_good", "hello")]
-    words: list[str] = []
-
-    def said() -> bool:
-        words.extend(capsys.readouterr().err.splitlines())
-        return len(words) == 3
-
-    driver.wait_until(said, "it is said")
+    words = driver.words(capsys, 3)
     assert sorted(words) == sorted(
         [
             f"futebus: {spools / 'B_bad' / 'spool.json'} is damaged; it is left out",
@@ -404,13 +409,7 @@ def test_what_is_no_spool_of_a_channel_leaves_that_out(
     driver = drive(bus.path, spools)
     for name in () if is_there else names:
         bus.touch(name)
-    words: list[str] = []
-
-    def said() -> bool:
-        words.extend(capsys.readouterr().err.splitlines())
-        return len(words) >= len(names)
-
-    driver.wait_until(said, "it is said")
+    words = driver.words(capsys, len(names))
     (bus / "B_good").write_text("hello\n")
     driver.wait_for(1)
     assert driver.said == [("B_good", "hello")]
