@@ -27,7 +27,7 @@ from .handed import PREFIX, Handed, read
 from .limits import add_consumer, most_at_once
 from .owner import Owner, owner_of
 from .pace import Pace
-from .state import Message
+from .state import Message, State
 from .stream import MOST_SEQUENCE, Stream
 
 BATCH = 256
@@ -55,7 +55,8 @@ ACK_SECONDS = 30.0
 """How long a message may be under way before the server thinks of sending it again, to who asks for more."""
 
 LATE_SECONDS = 0.1
-"""When so long nothing was asked for, messages may have come and gone."""
+"""When nothing was asked for so long after a request that had waited in vain, messages may have come and gone. Sooner, what is
+missing counts as others': nobody knows how many of theirs have come while it waited."""
 
 AT_ONCE, AT_ONCE_BYTES = 32, 256 << 10
 """So many places where a message may be missing are asked for at once, and about how many bytes of messages."""
@@ -387,17 +388,23 @@ class Consumer:
                     self._heard = loop.time()  # who takes them has taken his time
                     continue
                 if not self._is_asked:
-                    is_late = not self._pending and (self._is_late or loop.time() - self._ended_at > LATE_SECONDS)
-                    if self._is_idle or self._is_unheard or is_late:
+                    is_long_ago = not self._pending and loop.time() - self._ended_at > LATE_SECONDS
+                    is_late = is_long_ago or (self._is_late and not self._pending)
+                    if self._is_idle or self._is_unheard or is_long_ago:
                         await self.check(is_settled=not self._is_unheard)
-                    if is_late or self._is_idle:
-                        await self._look_around(is_late=is_late)
+                    if self._is_idle:
+                        self._look_around(await self._state(), is_late=is_late)
                     await self._ask()
+                    # The server hands out what has come meanwhile, as far as that is still there. What comes from now on is not
+                    # to count.
+                    state = await self._state() if self._may_have_gone else None
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
-                elif self._is_late and not self._pending and not self._is_full:
+                    if state and self._may_have_gone:
+                        self._look_around(state, is_late=True)
+                elif self._may_have_gone:
                     # The server has handed out what was held back, as far as that was still there.
-                    await self._look_around(is_late=True)
+                    self._look_around(await self._state(), is_late=True)
                     continue
                 self._changed.clear()
                 if not self._waiting and self._is_asked:
@@ -413,13 +420,21 @@ class Consumer:
         finally:
             closed.cancel()
 
-    async def _look_around(self, *, is_late: bool) -> None:
+    async def _state(self) -> State:
+        return await self._stream.connection.while_open(self._stream.state())
+
+    @property
+    def _may_have_gone(self) -> bool:
+        """Whether messages may have gone that would have come already."""
+        return self._is_late and not self._pending and not self._is_full
+
+    def _look_around(self, state: State, *, is_late: bool) -> None:
         """Sees what the stream has besides what has come, and tells up to where nothing of it is for us.
 
         Args:
+            state: what it has.
             is_late: whether messages may have come and gone while the server was not asked for any, or handed out none.
         """
-        state = await self._stream.connection.while_open(self._stream.state())
         # On a slow line it is long ago that it was asked for some, also when it is asked at once.
         self._ended_at, self._is_late = asyncio.get_running_loop().time(), self._is_full
         if is_late and state.first > self._through + 1 and not self._waiting:
@@ -477,7 +492,7 @@ class Consumer:
             before = max(message.sequence, before)
         connection, most = self._stream.connection, min(AT_ONCE_BYTES, self._pace.bytes)
         if any(message.sequence in self._behind for _, message in places):
-            self._first = (await connection.while_open(self._stream.state())).first
+            self._first = (await self._state()).first
         while places:
             some, size = [places.popleft()], 0
             while places and len(some) < AT_ONCE and (size := size + len(places[0][1].data)) < most:
@@ -577,6 +592,8 @@ class Consumer:
             elif status not in ("404", "408"):
                 self._fail(f"its consumer {self._name}: {words or status}")
         if not self._is_asked:
+            # Who has got all that he asked for does not wait for any more, and has for how long, by when he hears of it?
+            self._is_late |= not self._is_idle
             # A request that nothing has come of has ended by itself, whenever we have time to hear that.
             self._ended_at = self._heard
             if self._is_idle and self._heard < self._asked_at + 0.9 * EXPIRES_SECONDS:

@@ -13,6 +13,7 @@ import pytest
 
 from futebus.links.agreement import Known, agreed, begin_anew, known
 from futebus.links.progress import Progress, Reached
+from futebus.nats.consumer import BATCH
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect, Collector
@@ -157,6 +158,33 @@ def test_what_goes_while_a_delivery_is_behind_is_said(
     said = re.compile(rf"(\d+) messages? of {re.escape(url)} had been removed before {re.escape(why)}\n")
     until(lambda: sum(int(count) for count in said.findall(link.words)) == missing, f"it says that {missing} were removed")
     link.end()
+
+
+@pytest.mark.parametrize("comes_next", [False, True])
+@pytest.mark.parametrize("subject", ["", "/lines.a"])
+def test_what_goes_before_a_delivery_hears_that_it_has_got_all_that_it_asked_for_is_said(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, subject: str, *, comes_next: bool
+) -> None:
+    """However soon it asks for more then; and whether anything comes behind it or not."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES{subject}"
+    say(keeping.url, "lines.a", b"0")
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(1)
+    until(lambda: info_of(keeping.url).num_waiting, "it waits for more")
+    with stopped(link.process):
+        say(keeping.url, "lines.a", *(b"%d" % number for number in range(1, 1 + BATCH)))
+        until(lambda: not info_of(keeping.url).num_waiting, "it has got all that it has asked for")
+        say(keeping.url, "lines.a", *(b"%d" % number for number in range(1 + BATCH, 101 + BATCH)))
+        purge(keeping.url, before=102 + BATCH)
+        if comes_next:
+            say(keeping.url, "lines.a", b"%d" % (101 + BATCH))
+    until(lambda: said(link) == 100, "it says that 100 were removed")
+    if not comes_next:
+        say(keeping.url, "lines.a", b"%d" % (101 + BATCH))
+    assert [int(line) for line in master.lines(2 + BATCH)] == [*range(1 + BATCH), 101 + BATCH]
+    link.end()
+    assert said(link) == 100
 
 
 @pytest.mark.parametrize("subject", ["", "/lines.a"])
