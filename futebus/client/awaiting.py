@@ -174,7 +174,7 @@ class _Awaiting(Endpoint[Item]):
                     start = max(begin_of_line(lines, start), first)
                     await self._open_again(joins)
         except ClientError as error:  # what the bus had of a message is dropped
-            error.accepted = self.end_sending(lines, first, begin_of_line(lines, start))
+            error.accepted = self.end_sending(lines, first, max(begin_of_line(lines, start), first))
             raise
         except BaseException:  # cancelled
             self.end_sending(lines, first, start)

@@ -361,12 +361,14 @@ class Endpoint(Generic[Item]):
         Args:
             lines: what was to be written.
             first: where the messages begin in it.
-            start: up to where it was accepted.
+            start: up to where it was accepted. Before `first`, the one before is still not complete.
         """
         self.accepted = lines.count(b"\n", first, max(start, first))
-        if start and lines[start - 1] != 10:
+        if start < first:
+            self._rest = lines[start:first]
+        elif start and lines[start - 1] != 10:
             self._rest = lines[start : lines.find(b"\n", start) + 1]
-            self.accepted += start > first
+            self.accepted += 1
         return self.accepted
 
 

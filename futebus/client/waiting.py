@@ -226,7 +226,7 @@ class Waiting(Endpoint[Item]):
                     self._open_again(joins, end)
         except ClientError as error:
             if not isinstance(error, TimedOut):  # what the bus had of a message is dropped
-                start = begin_of_line(lines, start)
+                start = max(begin_of_line(lines, start), first)
             error.accepted = self.end_sending(lines, first, start)
             raise
         except BaseException:  # Ctrl-C, for one

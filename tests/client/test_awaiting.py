@@ -186,6 +186,28 @@ def test_who_is_cancelled_has_taken_nothing_and_knows_what_he_gave(library: Any,
     library.run(main)
 
 
+def test_half_of_a_long_message_is_not_forgotten_by_who_is_cancelled_again(library: Any, mounting: Mounting) -> None:
+    bus = mounting("max_message=8M", "max_queue=2")
+    doors = library.doors
+    long = "x" * ((3 << 20) + 7)
+
+    async def main() -> None:
+        async with doors.collect(bus / "U_x") as jobs, doors.publisher(bus / "U_x") as out:
+            await out.send("one", "two")
+            for text, accepted in ((long, 1), ("never", 0), ("never", 0)):
+                assert await library.is_late(lambda text=text: out.send(text))
+                assert (out.accepted, out.is_begun) == (accepted, True)
+            got = []
+
+            async def read() -> None:
+                got.extend([await jobs.read() for _ in range(4)])
+
+            await library.together(lambda: out.send("last"), read)
+            assert got == ["one", "two", long, "last"]
+
+    library.run(main)
+
+
 def test_one_task_reads_while_another_writes(library: Any, mounting: Mounting) -> None:
     bus = mounting("max_queue=100")
     doors = library.doors

@@ -200,6 +200,24 @@ def test_half_of_a_long_message_goes_on_with_its_other_half(mounting: Mounting) 
         assert got == [b"one", b"two", long, b"last"]
 
 
+def test_half_of_a_long_message_is_not_forgotten_when_there_is_still_no_place(mounting: Mounting) -> None:
+    """However often something else is tried behind it, which is not accepted then."""
+    bus = mounting("max_message=8M", "max_queue=2")
+    long = b"x" * ((3 << 20) + 7)
+    with client.collect(bus / "U_x", bytes) as master, client.publisher(bus / "U_x") as out:
+        out.send("one", "two")
+        for text, accepted in ((long, 1), (b"never", 0), (b"never", 0)):
+            with pytest.raises(client.TimedOut) as late:
+                out.send(text, timeout=0.05)
+            assert (late.value.accepted, out.is_begun) == (accepted, True)
+        got = [master.read(), master.read()]
+        writing = aside(lambda: out.send("last"))
+        got += [master.read(), master.read()]
+        writing.join(DEADLINE)
+        assert got == [b"one", b"two", long, b"last"]
+        assert not out.is_begun
+
+
 def test_one_thread_may_be_in_a_hurry_and_the_other_not(bus: Mount) -> None:
     with client.serve(bus / "S_x") as service, client.connect(bus / "S_x") as slave:
         got: list[str] = []
