@@ -205,7 +205,7 @@ class Archiving:
         return self._load(spark, schema, options)
 
     def _load(self, spark: SparkSession, schema: str, options: dict[str, str]) -> DataFrame:
-        source = named(f"futebus_archive_{next(self._names)}")
+        source = named(f"futebus_archive_{next(self._names)}", tells_left_out=False)
         spark.dataSource.register(source)
         return spark.readStream.format(source.name()).schema(schema).options(**options).load()
 

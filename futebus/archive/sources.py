@@ -12,7 +12,7 @@ from ..host.mounted import is_bus
 from ..host.terminal import Terminal
 from ..spark.source.channels import Found, LeftOut
 from ..spark.source.drains import DrainThread, empty, wait_until_free
-from ..spool import Spool
+from ..spool import Spool, SpoolError
 from .archive import Position
 from .names import unfit
 from .order import ANY, FAILURES, Order
@@ -20,6 +20,12 @@ from .storage import ArchiveError
 
 LOOK_SECONDS = 1.0
 """How often is looked for channels that a pattern matches."""
+
+IN_USE = (
+    "another futebus-archive, a recorder or a query of Spark: stop it, or give this archive --spools of its own; what recorders"
+    " have is archived with --external"
+)
+"""Who has a spool that cannot be had, and what can be done."""
 
 
 class Sources:
@@ -80,13 +86,15 @@ class Sources:
         order = self._order
         if self._found is not None:
             self._found.look()
+            self._found.start()
         wanted = [] if order.is_external else [channel for channel in order.channels if channel.name not in self._drained]
-        wait_until_free(order.spool_of(channel.name) for channel in wanted)
+        wait_until_free((channel.name for channel in wanted), order.spool_of)
         for channel in wanted:
             is_mastered = has_master(channel.name)
             if is_mastered and order.is_slave and not channel.exists():
                 raise ArchiveError(f"{channel} has no master; without --slave, futebus-archive becomes it")
-            drained = DrainThread(channel, order.spool_of(channel.name), is_mastered and not order.is_slave, self._news)
+            is_master = is_mastered and not order.is_slave
+            drained = DrainThread(channel, order.spool_of(channel.name), is_master, self._news, in_use=IN_USE)
             is_missing = not is_mastered and not channel.exists()
             self._drained[channel.name] = drained  # before it begins: a signal may come, and what was accepted is taken
             drained.start()
@@ -94,11 +102,10 @@ class Sources:
                 self._terminal.say(f"{channel} did not exist and has been created")
 
     def _take(self, name: str) -> DrainThread:
-        """Drains a channel that the pattern has matched. Who is to be master must be told so: a channel that is there has one."""
-        assert self._order.bus is not None
-        drained = DrainThread(self._order.bus / name, self._order.spool_of(name), False, self._news, is_found=True)
-        drained.start()
-        return drained
+        """What drains a channel that the pattern has matched. Who is to be master must be told: one that is there has one."""
+        order = self._order
+        assert order.bus is not None
+        return DrainThread(order.bus / name, order.spool_of(name), False, self._news, is_found=True, in_use=IN_USE)
 
     def keep_looking(self, stopping: threading.Event) -> None:
         """Takes up and gives back channels that a pattern matches, in a thread of its own, until `stopping` is set."""
@@ -145,7 +152,22 @@ class Sources:
             return {channel.name for channel in self._order.channels}
         names = {entry.parent.name for entry in self._order.spools.glob("*/spool.json")}
         names = {name for name in names if re.fullmatch(self._order.pattern, name)}
-        for name in sorted(name for name in names if unfit(name)):
-            self._left_out.note(name, f"{self._order.spool_of(name)}: {unfit(name)}")
-            names.discard(name)
-        return names
+        return {name for name in sorted(names) if self._is_fit(name)}
+
+    def _is_fit(self, name: str) -> bool:
+        """Whether the spool of a name can be archived. What cannot be read now may be later."""
+        directory = self._order.spool_of(name)
+        if why := unfit(name):
+            self._left_out.note(name, f"{directory}: {why}")
+            return False
+        try:
+            channel = Spool(directory).channel
+        except SpoolError as error:  # it may just be begun
+            self._left_out.note(name, str(error), may_pass=True)
+        except OSError as error:
+            self._left_out.note(name, f"{directory}: {error.strerror}")
+        else:
+            if channel != name:
+                self._left_out.note(name, f"{directory} is the spool of {channel}, not of {name}")
+            return channel == name
+        return True

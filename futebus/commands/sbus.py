@@ -16,6 +16,7 @@ import futebus
 from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, open_standard, path
 from futebus.core.quantities import MOST_ID, count, natural, seconds, size
 from futebus.core.text import reason
+from futebus.host.processes import is_alive
 from futebus.host.signals import Endings, fork, wait_readable
 
 ADDRESS = "/run/sbus.socket"
@@ -294,22 +295,6 @@ def _pid_in(path: Path) -> int | None:
     if data and not data.isdigit():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     return int(data) if data else None
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process. One that has ended, and whose parent has not asked how, is none."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    try:
-        # Bytes: a process may be called anything.
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except OSError:  # /proc may show everybody only what is his own
-        return True
-    return state not in (b"Z", b"X")
 
 
 def write_pid(path: Path) -> None:

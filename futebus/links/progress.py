@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..host.durable import sync
+from ..host.processes import in_words
 from ..host.slots import MOST, Slots
 from ..nats.errors import NatsError
 from ..nats.marks import Mark, thinned
@@ -130,15 +131,14 @@ class Progress:
 
     def _begin(self, subjects: str) -> None:
         file, lines_file, known_file, process = map(self._open, ("reached", "lines", "known", "process"))
-        holder = ""
+        holder = b""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             is_held = os.fstat(file).st_nlink == 0
         except BlockingIOError:
-            is_held, holder = True, os.pread(process, 32, 0).decode(errors="replace").strip()
+            is_held, holder = True, os.pread(process, 32, 0)
         if is_held:  # or was, by somebody who could not begin and has just removed it
-            who = f"process {holder}" if holder.isdecimal() else "another process"
-            raise NatsError(f"{self.directory} is in use: {who} delivers to this channel")
+            raise NatsError(f"{self.directory} is in use: {in_words(holder)} delivers to this channel")
         with contextlib.suppress(OSError):  # it is for people who ask: a full disk is no reason not to go on
             os.ftruncate(process, 0)
             os.pwrite(process, f"{os.getpid()}\n".encode(), 0)

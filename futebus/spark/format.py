@@ -20,6 +20,9 @@ from .options import SCHEMA, OptionError, is_remote, is_table, parse, parse_tabl
 class FutebusDataSource(DataSource):
     """Channels of a bus and streams of NATS as streams and as sinks, spools as tables. docs/spark.md has the options."""
 
+    names_left_out = True
+    """Whether a stream tells which channels it leaves out; or else somebody does who uses it."""
+
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self.options = dict(options)
@@ -56,7 +59,7 @@ class FutebusDataSource(DataSource):
             return RemoteStreamReader(schema, self.options)
         from .source.stream import FutebusStreamReader
 
-        return FutebusStreamReader(schema, self.options)
+        return FutebusStreamReader(schema, self.options, names_left_out=self.names_left_out)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a spool, a directory of spools, or a stream of NATS, as it is now."""
@@ -86,8 +89,12 @@ class FutebusDataSource(DataSource):
         return FutebusWriter(schema, self.options, overwrite)
 
 
-def named(name: str) -> type[FutebusDataSource]:
+def named(name: str, *, tells_left_out: bool = True) -> type[FutebusDataSource]:
     """The same format under another name, to be registered for one query alone.
+
+    Args:
+        name: its.
+        tells_left_out: whether it tells which channels it leaves out.
 
     Of each format that is registered, Spark has one object, and with it one map of environment variables, which all queries that
     use it write to without a lock. Two that do so in the same moment can leave it broken for as long as Java lives: then each
@@ -95,6 +102,8 @@ def named(name: str) -> type[FutebusDataSource]:
     """
 
     class Named(FutebusDataSource):
+        names_left_out = tells_left_out
+
         @classmethod
         def name(cls) -> str:
             return name

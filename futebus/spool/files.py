@@ -94,6 +94,8 @@ class Directory:
                     self.path.mkdir(OWN_MODE)
             descriptor = os.open(self.path, flags)
         except FileNotFoundError:
+            if self.path.parent.is_dir():
+                raise NotASpool(f"{self.path} has been removed, or moved, as soon as it was made") from None
             raise NotASpool(f"{self.path.parent} does not exist") from None
         except NotADirectoryError:
             if self.path.is_symlink():

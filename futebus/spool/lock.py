@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from ..host.processes import in_words
 from .files import OWN_FILE_MODE, OWN_MODE, Directory
 from .layout import FORMAT, IDENTITY, LOCK, ForeignSpool, Identity, NotASpool, SpoolError, SpoolInUse, read_identity
 from .reader import Spool
@@ -29,10 +30,18 @@ _MAY_BE_GONE = (NotASpool, FileNotFoundError)
 """What is found where a spool is just being removed."""
 
 
-def is_in_use(path: Path) -> bool:
-    """Whether somebody writes a spool, as far as this user can tell. Nothing is made or changed."""
+def is_in_use(path: Path, channel: str) -> bool:
+    """Whether somebody writes the spool of a channel, as far as this user can tell. Nothing is made or changed.
+
+    Args:
+        path: the directory.
+        channel: the name of the channel. Another one's spool can be had neither now nor later, so it counts as not in use.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
+        with contextlib.suppress(NotASpool):  # it may just be begun
+            if read_identity(path).channel != channel:
+                return False
         with open(path / LOCK, "rb", buffering=0, opener=lambda name, _: os.open(name, flags)) as file:
             if os.fstat(file.fileno()).st_uid in (0, os.geteuid()):  # else it is no spool of ours, and its owner could hold us up
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -116,17 +125,18 @@ class SpoolLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            with contextlib.suppress(NotASpool, OSError):  # it may just be begun
+                if (other := read_identity(self.path, self.directory.descriptor).channel) != self.channel:
+                    raise ForeignSpool(self._foreign(other)) from None  # it need not be waited for
             raise SpoolInUse(f"{self.path} is being written by {self._holder()}") from None
         if not self._is_there():  # who had it may have removed the spool
             raise _Gone(f"{self.path} has been removed, or moved")
         self.sign()
 
     def _holder(self) -> str:
-        """Who has it, for people. Who took it may have ended, and a child of his, or who has not signed, has it now."""
+        """Who has it, for people."""
         assert self._file is not None
-        signed = os.pread(self._file.fileno(), 32, 0).strip()
-        is_alive = signed.isdigit() and Path("/proc", signed.decode()).exists()
-        return f"process {signed.decode()}" if is_alive else "another process"
+        return in_words(os.pread(self._file.fileno(), 32, 0))
 
     def sign(self) -> None:
         """Notes this process as the one that writes, for people who ask."""
@@ -148,8 +158,11 @@ class SpoolLock:
         if self.identity.channel != self.channel:
             # Somebody may have mistyped the channel's name before. It is not for us to tell that nobody has this spool open.
             hint = "; it has no lines, so rm -r takes it out of the way" if self._has_no_lines() else ""
-            raise ForeignSpool(f"{self.path} is the spool of {self.identity.channel}, not of {self.channel}{hint}")
+            raise ForeignSpool(self._foreign(self.identity.channel) + hint)
         return self.identity
+
+    def _foreign(self, other: str) -> str:
+        return f"{self.path} is the spool of {other}, not of {self.channel}"
 
     def _has_no_lines(self) -> bool:
         try:

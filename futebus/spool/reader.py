@@ -64,6 +64,11 @@ class Spool:
         status = (self.path / IDENTITY).stat()
         return status.st_dev, status.st_ino, status.st_mtime_ns
 
+    def _without_segments(self) -> NotASpool:
+        if self._last is not None or self._firsts or not (self.path / IDENTITY).exists():
+            return NotASpool(f"{self.path} has been removed, or moved")
+        return NotASpool(f"{self.path} has no segments yet: who made it has not begun, or could not")
+
     def _check_identity(self) -> None:
         """Sees that no other spool is there by now: lines of two would be taken for those of one."""
         with contextlib.suppress(FileNotFoundError):  # what else is missing is told by who needs it
@@ -120,14 +125,14 @@ class Spool:
             if len(last):
                 self._last = last
                 return last[-1]
-        raise NotASpool(f"{self.path} has no segments yet: who made it has not begun, or could not")
+        raise self._without_segments()
 
     @property
     def begin(self) -> int:
         """The offset of the first line that there still is (of the next line if there is none)."""
         firsts = segment_firsts(self.path)
         if not firsts:
-            raise NotASpool(f"{self.path} has no segments yet: who made it has not begun, or could not")
+            raise self._without_segments()
         return firsts[0]
 
     @property
@@ -191,7 +196,7 @@ class Spool:
         """
         firsts = segment_firsts(self.path)
         if not firsts:
-            raise NotASpool(f"{self.path} has no segments yet: who made it has not begun, or could not")
+            raise self._without_segments()
         place = max(bisect.bisect_left(firsts, offset) - 1, 0)
         segment = self._segment(firsts[place], *firsts[place + 1 : place + 2])
         if segment.stop is None and (not len(segment) or segment[-1].line < offset):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -190,9 +191,13 @@ UNFIT = {
 @pytest.mark.timeout(400)
 def test_all_that_a_pattern_matches_is_archived_whatever_it_is_called(mounting: Mounting, place: Path, start: Start) -> None:
     bus = mounting(patience=380.0)
-    for name in [*ODD, *UNFIT]:
+    for name in [*ODD, *UNFIT, "B_other"]:
         bus.touch(name)
     root = place / "archive"
+    spools = root / "_futebus" / "spools"
+    spools.mkdir(parents=True)
+    with SpoolWriter(spools / "B_other", "B_of") as writer:
+        writer.append(b"line\n")
     with (place / "words").open("wb") as stream:
         process = start(*COMMAND, *QUICK, "--every", "0.5s", "--pattern", "(?s)[ABU]_.*", bus.path, root, stderr=stream)
 
@@ -219,6 +224,9 @@ def test_all_that_a_pattern_matches_is_archived_whatever_it_is_called(mounting: 
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 0, words
     assert sorted((line.channel, line.value) for line in read(root)) == sorted(expected)
+    assert words.count("B_other") == 2, "once"
+    assert f"futebus-archive: {spools / 'B_other'} is the spool of B_of, not of B_other; it is left out\n" in words
+    assert re.search(rf"^futebus-archive: {len(expected)} lines archived, \d+ files?, 0 lines left$", words, re.MULTILINE)
     for name, why in UNFIT.items():
         assert words.count(f"futebus-archive: {printable(str(bus / name))}: {why}; it is left out\n") == 1
     assert all(line.isprintable() for line in words.split("\n"))

@@ -24,8 +24,9 @@ from futebus.commands import archive as command
 from futebus.host.terminal import Terminal
 from futebus.spark.options import QueryError, plainly
 from futebus.spark.source.drains import DrainThread
-from futebus.spool import SpoolWriter
+from futebus.spool import SpoolInUse, SpoolWriter
 
+from ..helpers.mounts import Mount
 from ..helpers.waiting import until
 from .archives import SCHEMA, lines, read
 
@@ -192,6 +193,22 @@ def test_lines_that_cannot_be_removed_now_stay(tmp_path: Path) -> None:
     sources._drained["B_log"] = cast(DrainThread, Failing())
     sources.forget({"B_log": Position("spool", 7)})
     assert calls == [7, "checked"]
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_a_spool_that_somebody_else_fills_is_said_with_what_to_do(
+    bus: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_found: bool
+) -> None:
+    monkeypatch.setattr("futebus.spark.source.drains.PATIENCE", 0.1)
+    bus.touch("B_x")
+    what = ["--pattern", "B_x", str(bus.path)] if is_found else [str(bus / "B_x")]
+    order = command._order(command.parser().parse_args([*what, "--spools", str(tmp_path), str(tmp_path / "archive")]))
+    sources = Sources(order, Terminal("test"))
+    with SpoolWriter(tmp_path / "B_x", "B_x"), pytest.raises(SpoolInUse) as told:
+        sources.drain()
+    assert "stop it, or give this archive --spools of its own" in str(told.value)
+    assert "spark.streams" not in str(told.value)
+    assert bus.clients("B_x") == []
 
 
 def test_a_query_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

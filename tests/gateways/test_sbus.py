@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from futebus.commands.sbus import is_alive, read, write_pid
+from futebus.commands.sbus import read, write_pid
 from futebus.gateways.sbus.address import Address, BadAddress
+from futebus.host.processes import is_alive
 
 from ..helpers.mounts import run
 from ..helpers.programs import Start

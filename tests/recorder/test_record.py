@@ -351,6 +351,8 @@ def test_the_channel_of_another_bus_is_not_taken(mounting: Mounting, recording: 
 def test_a_spool_that_is_removed_ends_it(bus: Mount, recording: Recording, place: Path) -> None:
     recorder = recording(bus / "B_x")
     drain = recorder.drain()
+    (bus / "B_x").write_bytes(b"line\n")
+    until(lambda: Spool(recorder.spool).end, "it is taken: nobody who has just been started is still about to open the spool")
     # At once: file by file, somebody could find a spool of which half is there.
     recorder.spool.rename(place / "removed")
     shutil.rmtree(place / "removed")

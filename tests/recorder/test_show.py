@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,6 +126,22 @@ def test_follow(place: Path, start: Start) -> None:
     reader.send_signal(signal.SIGINT)
     assert reader.wait(DEADLINE) == -signal.SIGINT
     assert reader.communicate() == ("", "")
+
+
+@pytest.mark.parametrize("how", ["removed", "moved"])
+def test_who_follows_a_spool_that_goes_is_told_so(place: Path, start: Start, how: str) -> None:
+    spool = place / "spool"
+    with SpoolWriter(spool, "U_x") as writer:
+        writer.append(b"one\n")
+        reader = start(*RECORD, "--print", spool, "--follow")
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "one\n"
+        if how == "moved":
+            spool.rename(place / "other")
+        else:
+            shutil.rmtree(spool)
+        said, words = reader.communicate(timeout=DEADLINE)
+    assert (said, words, reader.returncode) == ("", f"futebus-record: {spool} has been removed, or moved\n", 1)
 
 
 def test_a_closed_pipe_ends_it_quietly(place: Path) -> None:

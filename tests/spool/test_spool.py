@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -182,13 +183,29 @@ def test_one_writes(path: Path) -> None:
         assert writer.end == 1
 
 
-@pytest.mark.parametrize("signed", [b"999999999\n", b"-5\n", b"self", b"\xff\0", b""])
+@pytest.mark.parametrize("signed", [b"999999999\n", b"9" * 30, b"0\n", b"-5\n", b"self", b"\xff\0", b""])
 def test_who_writes_is_named_if_it_is_a_process(path: Path, signed: bytes) -> None:
     """And not one that has ended, and has left a child that has the lock."""
     with small(path):
         (path / "lock").write_bytes(signed)
         with pytest.raises(SpoolInUse, match=r"is being written by another process$"):
             small(path)
+
+
+def test_who_has_ended_is_not_named_while_nobody_has_asked_how(path: Path) -> None:
+    child = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    with small(path):
+        (path / "lock").write_text(f"{child.pid}\n")
+        with pytest.raises(SpoolInUse, match=r"is being written by another process$"):
+            small(path)
+    child.wait()
+
+
+def test_another_channels_spool_that_is_being_written_is_said_to_be_that(path: Path) -> None:
+    """It need not be waited for; and it is not for anybody to remove."""
+    with small(path), pytest.raises(ForeignSpool, match=r"is the spool of B_x, not of B_y$"):
+        SpoolLock(path, "B_y", patience=DEADLINE)
 
 
 def test_who_is_about_to_end_is_waited_for(path: Path) -> None:
@@ -253,14 +270,14 @@ def test_a_spool_that_is_removed_while_it_is_begun_is_begun_anew(
 
 
 def test_who_only_looks_whether_a_spool_is_in_use_makes_nothing(path: Path) -> None:
-    assert not is_in_use(path)
+    assert not is_in_use(path, "B_x")
     assert not path.exists()
     with small(path):
-        assert is_in_use(path)
-    assert not is_in_use(path)
+        assert is_in_use(path, "B_x")
+    assert not is_in_use(path, "B_x")
     with contextlib.closing(SpoolLock(path, "B_x")) as lock:
         os.chown(path / "lock", 65534, -1)  # who could hold up whoever waits for it
-        assert not is_in_use(lock.path)
+        assert not is_in_use(lock.path, "B_x")
     lock_file = path / "lock"
     odd: list[Callable[[], None]] = [
         lambda: lock_file.symlink_to("/dev/zero"),
@@ -270,7 +287,7 @@ def test_who_only_looks_whether_a_spool_is_in_use_makes_nothing(path: Path) -> N
     for make in odd:
         lock_file.unlink()
         make()
-        assert not is_in_use(path)
+        assert not is_in_use(path, "B_x")
 
 
 def test_two_may_make_one_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

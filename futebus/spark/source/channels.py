@@ -4,10 +4,11 @@ The one rule: nobody has asked for any one of them by name, so none of them can 
 and that is said once. Only that somebody else fills its spool, which is asked for by name, ends the query.
 """
 
+import contextlib
 import re
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ...host.mounted import NoBus, channels_on
@@ -52,6 +53,10 @@ class LeftOut:
         """How often each was tried, and when it is tried again."""
         self._said: set[str] = set() if beside is None else beside._said
 
+    def has(self, name: str) -> bool:
+        """Whether this one has been tried, and could not be had."""
+        return name in self._tries
+
     def is_due(self, name: str) -> bool:
         """Whether it is time to try this one, again or for the first time."""
         return name not in self._tries or self._tries[name][1] <= time.monotonic()
@@ -85,7 +90,7 @@ class Found:
         pattern: matches whole names.
         drained: those that are drained, by name. They are added to and taken from it.
         spool_of: tells where the spool of a name is.
-        take: opens the spool and the channel of a name, and returns what drains it.
+        take: opens the spool of a name, and returns what drains the channel.
         unfit: tells why a name cannot be had, None if it can.
         say: is told what somebody should know.
         beside: who notes spools of these names that cannot be had.
@@ -110,7 +115,7 @@ class Found:
         self._most = max((resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_SPARE) // FILES_EACH, 1)
 
     def look(self) -> None:
-        """Gives back what has gone, and takes up what has come.
+        """Gives back what has gone, and opens the spools of what has come. Its lines are taken from `start` on.
 
         Raises:
             QueryError: there is no bus that can be used, and there never was.
@@ -134,20 +139,42 @@ class Found:
         self._has_bus = True
         self._left_out.keep(name for name in names if name not in self._drained)
         due = [name for name in names if name not in self._drained and self._left_out.is_due(name)]
-        wait_until_free(self._spool_of(name) for name in due)
+        # Once: others' lines are not to wait again and again for what could not be had.
+        wait_until_free((name for name in due if not self._left_out.has(name) and not self._unfit(name)), self._spool_of)
         for name in due:
-            self._try(name)
+            channel = self._bus / name
+            if why := self._unfit(name):
+                self._left_out.note(name, f"{channel}: {why}")
+            elif len(self._drained) >= self._most:
+                self._left_out.note(name, f"{channel}: more than {self._most} channels need more open files (ulimit -n)")
+            else:
+                with self._noting(name):
+                    self._drained[name] = self._take(name)
 
-    def _try(self, name: str) -> None:
+    def start(self) -> set[str]:
+        """Opens the channels that have come, and has the lines of each taken as soon as it is open.
+
+        Returns:
+            Which of them cannot be had.
+        """
+        failed = set()
+        for name, drained in list(self._drained.items()):
+            if drained.is_found and not drained.is_started:
+                with self._noting(name):
+                    try:
+                        drained.start()
+                    except BaseException:
+                        self._drained.pop(name, None)
+                        failed.add(name)
+                        raise
+        return failed
+
+    @contextlib.contextmanager
+    def _noting(self, name: str) -> Iterator[None]:
+        """Notes why one cannot be had."""
         channel = self._bus / name
-        if why := self._unfit(name):
-            self._left_out.note(name, f"{channel}: {why}")
-            return
-        if len(self._drained) >= self._most:
-            self._left_out.note(name, f"{channel}: more than {self._most} channels need more open files (ulimit -n)")
-            return
         try:
-            self._drained[name] = self._take(name)
+            yield
         except ChannelError as error:
             self._left_out.note(name, str(error))
         except SpoolInUse:
@@ -158,5 +185,7 @@ class Found:
             self._left_out.note(name, str(error), may_pass=True)
         except OSError as error:
             self._left_out.note(name, f"{channel} cannot be recorded: {error.strerror}")
-        except RuntimeError as error:  # of QueryErrors, and of threads that cannot be started
+        except QueryError as error:
+            self._left_out.note(name, str(error))
+        except RuntimeError as error:
             self._left_out.note(name, f"{channel}: {error}")

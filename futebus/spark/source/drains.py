@@ -8,13 +8,13 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
 from ...core.kinds import has_master
 from ...host.mounted import NoBus, check_bus
-from ...recorder.channel import open_channel
+from ...recorder.channel import check_channel, open_channel
 from ...recorder.drain import Drain
 from ...spool import Spool, SpoolError, SpoolInUse, SpoolLock, SpoolWriter, is_in_use
 from ..options import QueryError
@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.02
 """How often is looked whether that has gone."""
 
 BRIEF_SECONDS = 1.0
-"""How long a spool is waited for behind that, with a channel open: who gives spools back has each for a moment."""
+"""How long a spool is waited for behind that: who gives spools back has each for a moment."""
 
 FINISH_SECONDS = 4.0
 """How long, in seconds, a drain takes what waits in its channel when the query ends. It mostly takes a moment."""
@@ -49,6 +49,7 @@ class DrainThread:
         news: is notified when there are new lines.
         is_found: whether it was found there, and nobody has asked for it by name. Then it is not created, and when it has gone it
             is not waited for.
+        in_use: what is said, behind that somebody has the spool, of who that may be and what can be done.
 
     Raises:
         QueryError, SpoolError, ChannelError: it cannot be.
@@ -57,9 +58,18 @@ class DrainThread:
     """
 
     def __init__(
-        self, channel: Path, directory: Path, is_master: bool, news: threading.Condition, *, is_found: bool = False
+        self,
+        channel: Path,
+        directory: Path,
+        is_master: bool,
+        news: threading.Condition,
+        *,
+        is_found: bool = False,
+        in_use: str = IN_USE,
     ) -> None:
         self.channel = channel
+        self.is_found = is_found
+        self._directory = directory
         self._is_master = is_master
         self._news = news
         self._said = ""
@@ -67,29 +77,25 @@ class DrainThread:
         self._is_closed = False
         self._stop_by = 0.0
         self._descriptor: int | None = None
+        self._drain: Drain | None = None
+        check_channel(channel, is_master)
+        if not is_found:
+            self._check_bus()
+        elif not os.access(channel, os.R_OK):
+            os.close(open_channel(channel, is_master, creates=False))  # which says why not, before anything is made for it
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise QueryError(f"{error.filename} is no directory") from None
+        self._is_new = not directory.exists()
         with ExitStack() as undoing:
-            undoing.callback(self._leave)
-            if is_found:
-                self._descriptor = open_channel(channel, is_master, creates=False)
-            else:
-                self._check_bus()
             try:
-                directory.parent.mkdir(parents=True, exist_ok=True)
-            except FileExistsError as error:
-                raise QueryError(f"{error.filename} is no directory") from None
-            self._writer = undoing.enter_context(_open(directory, channel.name))
+                self._writer = undoing.enter_context(SpoolWriter(directory, channel.name, patience=BRIEF_SECONDS))
+            except SpoolInUse as error:
+                raise SpoolInUse(f"{error}; {in_use}") from None
             self.spool_id = Spool(directory).id
             self.begin = self._writer.end
             """The offset of the first line that is heard by this drain."""
-            self._drain = Drain(
-                channel,
-                self._writer,
-                is_master=is_master,
-                say=self._say,
-                on_lines=self._notify,
-                descriptor=self._descriptor,
-                tells_end=not is_found,
-            )
             undoing.pop_all()
         self._thread = threading.Thread(target=self._run, name=f"drain {channel.name}", daemon=True)
 
@@ -97,13 +103,32 @@ class DrainThread:
         """Opens the channel, and takes from then on what it says.
 
         Raises:
-            QueryError: that cannot be.
+            QueryError, ChannelError: that cannot be.
+            BusAway: it was found, and has gone.
         """
-        self._thread.start()
+        if self._stop_by:
+            return  # somebody ends all of them
         try:
+            if self.is_found:
+                self._descriptor = open_channel(self.channel, self._is_master, creates=False)
+            self._drain = Drain(
+                self.channel,
+                self._writer,
+                is_master=self._is_master,
+                say=self._say,
+                on_lines=self._notify,
+                descriptor=self._descriptor,
+                tells_end=not self.is_found,
+            )
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # there are as many as this user or this container may have
+                raise QueryError(f"{self.channel} cannot be recorded: {error}") from None
             self._wait_until_joined()
         except BaseException:
             self.stop()
+            if self.is_found and self._is_new:
+                remove(self._directory, self.channel.name)
             raise
 
     @property
@@ -126,6 +151,7 @@ class DrainThread:
             raise QueryError(f"{self.channel} has no master; the option master=true makes the query become it")
 
     def _run(self) -> None:
+        assert self._drain is not None
         try:
             self._drain.run()
         except BaseException as error:
@@ -141,6 +167,7 @@ class DrainThread:
             self._news.notify_all()
 
     def _wait_until_joined(self) -> None:
+        assert self._drain is not None
         deadline = time.monotonic() + PATIENCE
         while not self._drain.is_joined and self._descriptor is None:
             self.check()
@@ -156,7 +183,7 @@ class DrainThread:
     def wait_until_idle(self, seconds: float) -> None:
         """Waits until all that the bus had is in the spool, or for so long."""
         deadline = time.monotonic() + seconds
-        while not self._drain.is_idle and not self.has_ended and time.monotonic() < deadline:
+        while self._drain is not None and not self._drain.is_idle and not self.has_ended and time.monotonic() < deadline:
             self.check()
             time.sleep(0.005)
 
@@ -166,7 +193,8 @@ class DrainThread:
 
     def finish(self) -> None:
         """Has the drain end. `stop` waits for that."""
-        self._drain.finish(FINISH_SECONDS)
+        if self._drain is not None:
+            self._drain.finish(FINISH_SECONDS)
         self._stop_by = time.monotonic() + PATIENCE
 
     def stop(self) -> None:
@@ -177,7 +205,8 @@ class DrainThread:
             self._thread.join(max(self._stop_by - time.monotonic(), 0))
         if not self._thread.is_alive() and not self._is_closed:
             self._is_closed = True
-            self._drain.close()
+            if self._drain is not None:
+                self._drain.close()
             self._writer.close()
             self._leave()
 
@@ -188,22 +217,15 @@ class DrainThread:
             self._descriptor = None
 
 
-def wait_until_free(spools: Iterable[Path]) -> None:
-    """Waits until nobody writes these, or patience is over: the process before may not have let go of them yet.
+def wait_until_free(names: Iterable[str], spool_of: Callable[[str], Path]) -> None:
+    """Waits until nobody writes the spools of these channels, or patience is over: the process before may still have them.
 
     They are waited for all together, and before the first channel is open: nobody would take what that says meanwhile.
     """
     deadline = time.monotonic() + PATIENCE
-    for spool in spools:
-        while is_in_use(spool) and time.monotonic() < deadline:
+    for name in names:
+        while is_in_use(spool_of(name), name) and time.monotonic() < deadline:
             time.sleep(LOOK_SECONDS)
-
-
-def _open(directory: Path, channel: str) -> SpoolWriter:
-    try:
-        return SpoolWriter(directory, channel, patience=BRIEF_SECONDS)
-    except SpoolInUse as error:
-        raise SpoolInUse(f"{error}; {IN_USE}") from None
 
 
 EMPTIED_BYTES = 1 << 20

@@ -28,16 +28,21 @@ LOOK_SHARE = 30.0
 
 
 class Running:
-    """The channels of a query and their spools, in the process that Spark runs for it."""
+    """The channels of a query and their spools, in the process that Spark runs for it.
 
-    def __init__(self, options: SourceOptions) -> None:
+    Args:
+        options: of the query.
+        names_left_out: whether it is said which channels are left out.
+    """
+
+    def __init__(self, options: SourceOptions, *, names_left_out: bool = True) -> None:
         self._options = options
         self._news = threading.Condition()
         self._spools: dict[str, Spool] = {}
         self._drained: dict[str, DrainThread] = {}
         self._empty: set[str] = set()
         """Channels that have gone, and whose lines have been dealt with."""
-        self._left_out = LeftOut(say)
+        self._left_out = LeftOut(say if names_left_out else lambda words: None)
         self._found = (
             Found(
                 options.bus,
@@ -61,6 +66,8 @@ class Running:
         """Held by who ends the drains. Who comes second must not end the process before that is done."""
         self._ended_by: int | None = None
         """The signal that has come."""
+        self._has_stopped = False
+        """Whether nobody waits for a signal any more."""
         self._word: queue.SimpleQueue[None] = queue.SimpleQueue()
         """What the thread that ends the process waits for: that signal, or the end without one."""
         if threading.current_thread() is threading.main_thread():
@@ -68,7 +75,7 @@ class Running:
             signal.signal(signal.SIGTERM, self._note)
         try:
             if options.drains:
-                wait_until_free(options.spool_of(channel.name) for channel in options.channels)
+                wait_until_free((channel.name for channel in options.channels), options.spool_of)
             for channel in options.channels:
                 self._add(channel)
             self._look_for_channels()
@@ -81,6 +88,8 @@ class Running:
             raise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._has_stopped:
+            os._exit(128 + number)
         # No more here: the main thread may hold what the drains wait for. Spark sends the signal once or twice.
         self._ended_by = number
         self._word.put(None)
@@ -99,7 +108,7 @@ class Running:
         self._take_up(channel.name)
 
     def _take(self, name: str) -> DrainThread:
-        """Opens the channel and the spool of a name that a pattern has matched."""
+        """Opens the spool of a name that a pattern has matched."""
         assert self._options.bus is not None
         return DrainThread(self._options.bus / name, self._options.spool_of(name), False, self._news, is_found=True)
 
@@ -144,8 +153,11 @@ class Running:
 
     def _start_drains(self) -> None:
         for drained in self._drained.values():
-            if not drained.is_started and not self._is_ending:
+            if not drained.is_found and not drained.is_started and not self._is_ending:
                 drained.start()
+        if self._found is not None and not self._is_ending:
+            for name in self._found.start():
+                self._spools.pop(name, None)  # what is in it is found again
 
     # ------------------------------------------------------------------------------------------ offsets
 
@@ -309,7 +321,8 @@ class Running:
             self._initial.unlink(missing_ok=True)
         for name, drained in self._drained.items():
             if name in end:
-                drained.forget(end[name]["line"])
+                with contextlib.suppress(OSError):  # nothing is lost by that, and it is tried again
+                    drained.forget(end[name]["line"])
         if self._found is not None:
             self._give_back(end)
 
@@ -337,9 +350,11 @@ class Running:
             drained = list(self._drained.values())
             for one in drained:  # all at the same time
                 one.finish()
-            for one in drained:
-                one.stop()
+            with contextlib.ExitStack() as stack:  # each of them, also when another one fails
+                for one in drained:
+                    stack.callback(one.stop)
             self._drained = {}
+            self._has_stopped = True
             self._word.put(None)
             if self._ended_by is not None:
                 # Whatever the main thread would say now is of a Spark that does not listen any more.

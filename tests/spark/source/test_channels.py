@@ -1,6 +1,8 @@
 """Channels that a pattern matches, whoever made them and whatever they are called: a reader as Spark uses it, without Spark."""
 
+import contextlib
 import errno
+import fcntl
 import os
 import signal
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from futebus.recorder.channel import open_channel
 from futebus.spark.compat import ReadAllAvailable
 from futebus.spark.options import SCHEMA, QueryError
 from futebus.spark.source.drains import DrainThread
@@ -436,9 +439,9 @@ def test_who_waits_for_spools_has_no_channel_open(
     locks = [SpoolLock(spools / name, name) for name in names[1:]]
     looked: set[Path] = set()
 
-    def note(spool: Path) -> bool:
+    def note(spool: Path, channel: str) -> bool:
         looked.add(spool)
-        return is_in_use(spool)
+        return is_in_use(spool, channel)
 
     monkeypatch.setattr("futebus.spark.source.drains.is_in_use", note)
     with ThreadPoolExecutor() as threads:
@@ -452,6 +455,130 @@ def test_who_waits_for_spools_has_no_channel_open(
         assert sorted(begun.result(DEADLINE)) == names
         until(lambda: listens(bus, len(names)), "it reads them all")
         reader.stop()
+
+
+def test_what_comes_is_taken_while_other_channels_are_still_to_be_opened(
+    bus: Mount, place: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many, the first has said more than the bus keeps before the last is open. And the query begins with it."""
+    spools, names = place / "spools", [f"B_{number}" for number in range(3)]
+    for name in names:
+        bus.touch(name)
+    opened: list[Path] = []
+
+    def open_slowly(channel: Path, *given: Any, **options: Any) -> int:
+        for before in opened:
+            (bus / before.name).write_bytes(b"line\n")
+        for number, before in enumerate(opened):
+            spool = Spool(spools / before.name)
+            until(lambda: spool.end == len(opened) - number, "it is taken")  # noqa: B023
+        opened.append(channel)
+        return open_channel(channel, *given, **options)
+
+    monkeypatch.setattr("futebus.spark.source.drains.open_channel", open_slowly)
+    driver = drive(bus.path, spools)
+    driver.wait_for(3)
+    assert sorted(driver.said) == sorted((opened[number].name, "line") for number in (0, 0, 1))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_channel_for_which_no_thread_can_be_had_is_left_out_and_not_kept_open(
+    bus: Mount, place: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_there: bool
+) -> None:
+    """Nobody would take what it says. It is tried again."""
+    if is_there:
+        with SpoolWriter(place / "B_full", "B_full") as writer:
+            writer.append(b"before\n")
+    for name in ("B_full", "B_good"):
+        bus.touch(name)
+    begin, is_full = threading.Thread.start, True
+
+    def start(thread: threading.Thread) -> None:
+        if is_full and thread.name == "drain B_full":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    driver = drive(bus.path, place, startingOffsets="earliest")
+    assert driver.words(capsys, 1) == [f"futebus: {bus / 'B_full'} cannot be recorded: can't start new thread; it is left out"]
+    assert listens(bus, 1)
+    assert (place / "B_full").exists() == is_there
+    is_full = False
+    driver.wait_until(lambda: listens(bus, 2), "it is read")
+    for name in ("B_full", "B_good"):
+        (bus / name).write_bytes(b"line\n")
+    expected = [("B_full", "before")] * is_there + [("B_full", "line"), ("B_good", "line")]
+    driver.wait_for(len(expected))
+    assert sorted(driver.said) == expected
+
+
+def test_what_cannot_be_had_keeps_nobody_waiting_again_and_tells_its_master_nothing(
+    bus: Mount, place: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A spool of another channel is none of this one, whoever fills it; and what is no spool stays none."""
+    monkeypatch.setattr("futebus.spark.source.drains.PATIENCE", 0.1)
+    monkeypatch.setattr("futebus.spark.source.channels.RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("futebus.spark.source.running.LOOK_SECONDS", 0.0)
+    looked: list[str] = []
+
+    def note(spool: Path, channel: str) -> bool:
+        looked.append(channel)
+        return is_in_use(spool, channel)
+
+    monkeypatch.setattr("futebus.spark.source.drains.is_in_use", note)
+    tries: list[str] = []
+
+    def take(lock: SpoolLock) -> None:
+        tries.append(lock.channel)
+        taking(lock)
+
+    taking = SpoolLock._take
+    monkeypatch.setattr(SpoolLock, "_take", take)
+    with contextlib.ExitStack() as stack:
+        masters = {}
+        for name in ("S_foreign", "S_none"):
+            masters[name] = os.open(bus / f".{name}", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+            stack.callback(os.close, masters[name])
+        stack.enter_context(SpoolWriter(place / "S_foreign", "B_other"))
+        (place / "S_none").mkdir()
+        (place / "S_none" / "file").touch()
+        lock = stack.enter_context((place / "S_none" / "lock").open("w"))
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        driver = drive(bus.path, place)
+        words = driver.words(capsys, 2)
+        driver.wait_until(lambda: tries.count("S_none") > 3 and tries.count("S_foreign") > 3, "they are tried again")
+        assert sorted(words) == [
+            f"futebus: {place / 'S_foreign'} is the spool of B_other, not of S_foreign; it is left out",
+            f"futebus: {place / 'S_none'} is no spool, and not empty; it is left out",
+        ]
+        assert looked.count("S_foreign") == 1
+        count = looked.count("S_none")
+        driver.wait_until(lambda: tries.count("S_none") > 6, "it is tried again")
+        assert looked.count("S_none") == count
+        for master in masters.values():
+            with pytest.raises(BlockingIOError):
+                os.read(master, 100)
+
+
+FAILING = """
+import signal, sys
+from futebus.spark.options import SCHEMA, QueryError
+from futebus.spark.source.stream import FutebusStreamReader
+reader = FutebusStreamReader(SCHEMA, {"subscribe": sys.argv[1] + "/U_x", "spoolLocation": sys.argv[2]})
+try:
+    reader.initialOffset()
+except QueryError as error:
+    print(error, flush=True)
+signal.pause()
+"""
+"""A query of a channel without a master, and what runs it goes on."""
+
+
+def test_a_signal_ends_the_process_when_everything_was_stopped_already(bus: Mount, place: Path, start: Any) -> None:
+    child = start(sys.executable, "-c", FAILING, bus.path, place / "spools")
+    assert "has no master" in child.stdout.readline()
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(DEADLINE) == 128 + signal.SIGTERM
 
 
 def test_a_spool_that_somebody_else_fills_is_said_though_its_channel_was_found(

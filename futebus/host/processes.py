@@ -1,0 +1,30 @@
+"""Other processes of this host, by the numbers that they have left in files."""
+
+import os
+from pathlib import Path
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process. One that has ended, and whose parent has not asked how, is none."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    try:
+        # Bytes: a process may be called anything.
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:  # /proc may show everybody only what is his own
+        return True
+    return state not in (b"Z", b"X")
+
+
+def in_words(signed: bytes) -> str:
+    """Who has what a process has signed with its number, for people.
+
+    Args:
+        signed: what stands there. Who signed may have ended, and a child of his, or who has not signed, has it now.
+    """
+    number = signed.strip()
+    return f"process {number.decode()}" if number.isdigit() and int(number) and is_alive(int(number)) else "another process"
