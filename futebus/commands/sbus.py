@@ -16,7 +16,6 @@ import futebus
 from futebus.commands.arguments import FAILED, OK, Parser, absolute, checked, fail, open_standard, path
 from futebus.core.quantities import MOST_ID, count, natural, seconds, size
 from futebus.core.text import reason
-from futebus.host.processes import is_alive
 from futebus.host.signals import Endings, fork, wait_readable
 
 ADDRESS = "/run/sbus.socket"
@@ -303,12 +302,11 @@ def write_pid(path: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    from futebus.host.processes import is_alive
+
     with contextlib.suppress(OSError):
-        try:
-            pid = _pid_in(path)
-            if pid is None or not is_alive(pid):
-                path.unlink()
-        except OverflowError:  # no process has such a number
+        pid = _pid_in(path)
+        if pid is None or not is_alive(pid):
             path.unlink()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:

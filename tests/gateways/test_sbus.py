@@ -307,7 +307,7 @@ def test_the_background(place: Path) -> None:
     # From a directory that it leaves, with the name of sbusd.
     script = place / "sbusd"
     script.write_text(
-        f"import sys; sys.argv[0] = '{script}'\nfrom futebus.commands.sbus import is_alive, main\nsys.exit(main())\n"
+        f"import sys; sys.argv[0] = '{script}'\nfrom futebus.commands.sbus import main\nsys.exit(main())\n"
     )
     pidfile.write_text("999999999\n")  # of one that was killed
     command = [COMMAND[0], str(script), "-a", "socket", "-p", "pid"]
