@@ -306,9 +306,7 @@ def test_the_background(place: Path) -> None:
     pidfile = place / "pid"
     # From a directory that it leaves, with the name of sbusd.
     script = place / "sbusd"
-    script.write_text(
-        f"import sys; sys.argv[0] = '{script}'\nfrom futebus.commands.sbus import main\nsys.exit(main())\n"
-    )
+    script.write_text(f"import sys; sys.argv[0] = '{script}'\nfrom futebus.commands.sbus import main\nsys.exit(main())\n")
     pidfile.write_text("999999999\n")  # of one that was killed
     command = [COMMAND[0], str(script), "-a", "socket", "-p", "pid"]
     done = run(*command, cwd=place)
