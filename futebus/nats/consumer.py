@@ -126,6 +126,8 @@ class Consumer:
         """Up to when it is known that nothing has come and gone that was not told of: when the last request ended."""
         self._trip = 0.0
         """How long the last question took, in seconds."""
+        self._came_at = -math.inf
+        """When the last message came."""
         self._is_late = False
         """Whether messages may have waited before that one, for a while, without being told of."""
         self._waiting: deque[tuple[Message, Handed]] = deque()
@@ -395,28 +397,25 @@ class Consumer:
                     if self._is_idle:
                         self._look_around(await self._state(), is_late=is_late)
                     await self._ask()
-                    # The server hands out what has come meanwhile, as far as that is still there. What comes from now on is not
-                    # to count.
-                    state = await self._state() if self._may_have_gone else None
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
-                    if state and self._may_have_gone:
+                    continue
+                if self._may_have_gone:
+                    # The server has handed out what was held back, or came when it was not asked, as far as that was still there.
+                    state = await self._state()
+                    if self._may_have_gone:
                         self._look_around(state, is_late=True)
-                elif self._may_have_gone:
-                    # The server has handed out what was held back, as far as that was still there.
-                    self._look_around(await self._state(), is_late=True)
                     continue
                 self._changed.clear()
-                if not self._waiting and self._is_asked:
-                    changed = asyncio.ensure_future(self._changed.wait())
-                    try:
-                        await asyncio.wait([changed, closed], timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        changed.cancel()
-                    if movement.goes_on():  # a message may take long
-                        self._heard = loop.time()
-                    if loop.time() - self._heard > SILENT_SECONDS:
-                        raise Away(f"{self._stream.connection.server.shown} does not answer")
+                changed = asyncio.ensure_future(self._changed.wait())
+                try:
+                    await asyncio.wait([changed, closed], timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
+                if movement.goes_on():  # a message may take long
+                    self._heard = loop.time()
+                if loop.time() - self._heard > SILENT_SECONDS:
+                    raise Away(f"{self._stream.connection.server.shown} does not answer")
         finally:
             closed.cancel()
 
@@ -425,8 +424,8 @@ class Consumer:
 
     @property
     def _may_have_gone(self) -> bool:
-        """Whether messages may have gone that would have come already."""
-        return self._is_late and not self._pending and not self._is_full
+        """Whether messages may have gone that would have come by now, since they have been asked for."""
+        return self._is_late and self._is_asked and not (self._pending or self._waiting or self._is_full)
 
     def _look_around(self, state: State, *, is_late: bool) -> None:
         """Sees what the stream has besides what has come, and tells up to where nothing of it is for us.
@@ -561,11 +560,12 @@ class Consumer:
                 if self._subject is not None and (self._pending > 0 or self._is_late):
                     self._behind.add(sequence)
             self._waiting.append((Message(sequence, subject.decode(errors="replace"), told, data), handed))
-            self._is_late = self._is_full
             self._left -= 1
             self._room -= self._stream.connection.client.handled
             # When the bytes are all used, a server says nothing of it (2.9.10).
             self._is_asked, self._is_long = self._left > 0 and self._room != 0, False
+            # Who has got all that he asked for does not wait for any more, and has for how long, by when he hears of it?
+            self._is_late, self._came_at = self._is_full or not self._is_asked, self._heard
             self._came += len(data)
             if self._there == 1:
                 self._know_pace()
@@ -579,6 +579,9 @@ class Consumer:
             self._is_asked, self._is_idle = False, status in ("404", "408")
             if self._is_idle:
                 self._pending = 0
+            if TOO_LONG in words:
+                # So has one for which the next one was too long. But it may have waited for that, while others' came and went.
+                self._is_late |= self._heard - self._came_at < LATE_SECONDS
             if TOO_LONG in words and self._left < self._asked:  # the next one is too long for what was left of the bytes
                 self._know_pace()
             elif TOO_LONG in words and not self._is_long:
@@ -592,8 +595,6 @@ class Consumer:
             elif status not in ("404", "408"):
                 self._fail(f"its consumer {self._name}: {words or status}")
         if not self._is_asked:
-            # Who has got all that he asked for does not wait for any more, and has for how long, by when he hears of it?
-            self._is_late |= not self._is_idle
             # A request that nothing has come of has ended by itself, whenever we have time to hear that.
             self._ended_at = self._heard
             if self._is_idle and self._heard < self._asked_at + 0.9 * EXPIRES_SECONDS:

@@ -13,12 +13,13 @@ import pytest
 
 from futebus.links.agreement import Known, agreed, begin_anew, known
 from futebus.links.progress import Progress, Reached
-from futebus.nats.consumer import BATCH
+from futebus.nats.consumer import BATCH, LATE_SECONDS
 from futebus.nats.stream import Stream
 
 from ..helpers.collectors import Collect, Collector
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Listening, Server, Serving
+from ..helpers.processes import stat_of
 from ..helpers.programs import stopped
 from ..helpers.published import ask
 from ..helpers.waiting import until
@@ -64,6 +65,25 @@ async def purged(stream, *words):
 delivery.known = purged
 """
 """A delivery that begins when all goes that is there."""
+
+
+STOPPING = """
+import os, signal
+from futebus.nats.consumer import BATCH, Consumer
+state = Consumer._state
+async def stopped(self):
+    found = await state(self)
+    if found.last > BATCH and found.last == self._through and self._is_asked:
+        Consumer._state = state
+        os.kill(os.getpid(), signal.SIGSTOP)
+        await asyncio.sleep(0)
+        while not self._waiting:
+            await asyncio.sleep(0.001)
+    return found
+Consumer._state = stopped
+import asyncio
+"""
+"""A delivery that is stopped when it has got all that it had asked for, and has asked for more and for the stream's state."""
 
 
 def said(link: Link) -> int:
@@ -183,6 +203,30 @@ def test_what_goes_before_a_delivery_hears_that_it_has_got_all_that_it_asked_for
     if not comes_next:
         say(keeping.url, "lines.a", b"%d" % (101 + BATCH))
     assert [int(line) for line in master.lines(2 + BATCH)] == [*range(1 + BATCH), 101 + BATCH]
+    link.end()
+    assert said(link) == 100
+
+
+def test_what_goes_behind_what_comes_while_the_stream_is_looked_at_is_said(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """All that is asked for then may come at once."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES/lines.a"
+    say(keeping.url, "lines.a", b"0")
+    link = linking("--deliver", url, "--state", place / "state", bus / "U_x", script=STOPPING + COMMAND)
+    master.lines(1)
+    until(lambda: info_of(keeping.url).num_waiting, "it waits for more")
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1, 1 + BATCH)))
+    until(lambda: (stat := stat_of(str(link.process.pid))) and stat.state == "T", "it is stopped")
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1 + BATCH, 1 + 2 * BATCH)))
+    until(lambda: not info_of(keeping.url).num_waiting, "it has got all that it has asked for")
+    say(keeping.url, "lines.a", *(b"%d" % number for number in range(1 + 2 * BATCH, 101 + 2 * BATCH)))
+    purge(keeping.url, before=102 + 2 * BATCH)
+    link.process.send_signal(signal.SIGCONT)
+    until(lambda: said(link) == 100, "it says that 100 were removed")
+    say(keeping.url, "lines.a", b"next")
+    assert master.lines(2 + 2 * BATCH)[-1] == "next"
     link.end()
     assert said(link) == 100
 
@@ -577,9 +621,13 @@ def test_a_first_start_that_fails_is_none(bus: Mount, linking: Linking, serving:
     assert "removed" not in link.words
 
 
-def test_what_goes_of_others_is_not_said(bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path) -> None:
-    """A delivery that has all that is for it has lost nothing."""
+@pytest.mark.parametrize("size", [5, 400_000], ids=["short", "long"])
+def test_what_goes_of_others_is_not_said(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path, size: int
+) -> None:
+    """A delivery that has all that is for it has lost nothing. For a long one it must ask anew, if there is no room for it."""
     master = collect(bus / ".U_x")
+    rare = b"rare\n" * (size // 5)
 
     async def begin(stream: Stream) -> None:
         await stream.make(["lines.>"], max_msgs=40)
@@ -587,13 +635,15 @@ def test_what_goes_of_others_is_not_said(bus: Mount, linking: Linking, keeping: 
     async def say(stream: Stream) -> None:
         for number in range(100):
             await stream.jetstream.publish("lines.b", b"%d\n" % number)
-        await stream.jetstream.publish("lines.a", b"rare\n")
+        await stream.jetstream.publish("lines.a", rare)
 
     ask(keeping.url, begin)
     link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines.a", place)
     for count in range(4):
         ask(keeping.url, say)
-        assert master.lines(count + 1) == ["rare"] * (count + 1)
+        came = time.monotonic()
+        assert set(master.lines((count + 1) * size // 5)) == {"rare"}
+        until(lambda: time.monotonic() > came + 2 * LATE_SECONDS, "they are far enough from each other")  # noqa: B023
     link.end()
     assert "removed" not in link.words
 
