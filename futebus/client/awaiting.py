@@ -152,11 +152,11 @@ class _Awaiting(Endpoint[Item]):
         Raises:
             ClientError: as for `send`.
         """
-        (lines, first), start = self.begin_sending(lines), 0
+        (lines, first), start, joins = self.begin_sending(lines), 0, self.joins
         try:
             await self._waiter.checkpoint()
             while start < len(lines):
-                joins = self.joins
+                start, joins = self.go_on_sending(lines, first, start, joins), self.joins
                 try:
                     start = self.send_nowait(lines, start)
                 except BlockingIOError:
@@ -177,7 +177,7 @@ class _Awaiting(Endpoint[Item]):
             error.accepted = self.end_sending(lines, first, max(begin_of_line(lines, start), first))
             raise
         except BaseException:  # cancelled
-            self.end_sending(lines, first, start)
+            self.end_sending(lines, first, self.taken(lines, first, start, joins))
             raise
         return self.end_sending(lines, first, start)
 

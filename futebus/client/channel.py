@@ -270,12 +270,13 @@ class Endpoint(Generic[Item]):
         if way.is_master or (way.creates and not has_master(way.name)):
             flags |= os.O_CREAT
         try:
-            self._file = enter(way.path.parent, f"{'+' * way.reads}{'.' * way.is_master}{way.name}", flags, way.mode)
+            file = enter(way.path.parent, f"{'+' * way.reads}{'.' * way.is_master}{way.name}", flags, way.mode)
         except mounted.NoBus as error:
             raise absent(error) from None
         except OSError as error:
             raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
-        self.joins += 1
+        self.joins += 1  # first: who sends in another thread knows by it that the descriptor is another one's
+        self._file = file
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -322,12 +323,13 @@ class Endpoint(Generic[Item]):
 
     # ------------------------------------------------------------------------------------------ sending
 
-    def send_nowait(self, lines: bytes, start: int = 0) -> int:
+    def send_nowait(self, lines: bytes, start: int = 0, file: int | None = None) -> int:
         r"""Sends whole lines with one write(2): a block of them, or what the bus takes of it now.
 
         Args:
             lines: messages, each with its `\n`.
             start: up to where they have been accepted.
+            file: the descriptor; None: the one that the channel has now.
 
         Returns:
             Up to where they are accepted now.
@@ -338,7 +340,7 @@ class Endpoint(Generic[Item]):
         """
         block = lines if len(lines) <= BLOCK and not start else memoryview(lines)[start : end_of_block(lines, start)]
         try:
-            return start + os.write(self._file, block)
+            return start + os.write(self._file if file is None else file, block)
         except BlockingIOError:
             raise
         except OSError as error:
@@ -352,8 +354,29 @@ class Endpoint(Generic[Item]):
 
     def begin_sending(self, lines: bytes) -> tuple[bytes, int]:
         """What is to be written so that these messages are sent, and where in it they begin: one before may not be complete."""
-        rest, self._rest = self._rest, b""
+        rest = self._rest  # kept until `end_sending`, for whom an interrupt keeps from getting there
         return rest + lines, len(rest)
+
+    def go_on_sending(self, lines: bytes, first: int, start: int, joins: int) -> int:
+        """Where to go on. The arguments are those of `taken`.
+
+        Raises:
+            NoBus: it has been opened again, and an address is another client's now.
+        """
+        if self.joins != joins and self._is_addressed:
+            raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone with the one before")
+        return self.taken(lines, first, start, joins)
+
+    def taken(self, lines: bytes, first: int, start: int, joins: int) -> int:
+        """Up to where the channel that is open now has what is written: the beginning of a message goes with the one that had it.
+
+        Args:
+            lines: what is written.
+            first: where the messages begin in it.
+            start: up to where it was accepted.
+            joins: how often the channel had been opened then.
+        """
+        return start if self.joins == joins and not self._left else max(begin_of_line(lines, start), first)
 
     def end_sending(self, lines: bytes, first: int, start: int) -> int:
         """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts.
@@ -364,6 +387,7 @@ class Endpoint(Generic[Item]):
             start: up to where it was accepted. Before `first`, the one before is still not complete.
         """
         self.accepted = lines.count(b"\n", first, max(start, first))
+        self._rest = b""
         if start < first:
             self._rest = lines[start:first]
         elif start and lines[start - 1] != 10:

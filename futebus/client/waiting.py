@@ -190,7 +190,7 @@ class Waiting(Endpoint[Item]):
                 inside.bury()
 
     def _send_inside(self, lines: bytes, timeout: float | None) -> int:
-        start = 0
+        start, joins = 0, self.joins
         if timeout is None and not self._rest and len(lines) <= BLOCK:  # mostly so, and then this is all
             try:
                 start = os.write(self._file, lines)
@@ -203,13 +203,14 @@ class Waiting(Endpoint[Item]):
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while start < len(lines):
-                joins = self.joins
+                file = self._file  # if another thread opens it again now, it is the old one that refuses this
+                start, joins = self.go_on_sending(lines, first, start, joins), self.joins
                 try:
                     if end is None:
-                        start = self.send_nowait(lines, start)
+                        start = self.send_nowait(lines, start, file)
                     else:
                         with self._in_a_hurry():
-                            start = self.send_nowait(lines, start)
+                            start = self.send_nowait(lines, start, file)
                 except BlockingIOError:
                     self._poll(select.POLLOUT, end, "the master has had no place for it in time")
                 except (NoBus, NoMaster):
@@ -227,9 +228,9 @@ class Waiting(Endpoint[Item]):
         except ClientError as error:
             if not isinstance(error, TimedOut):  # what the bus had of a message is dropped
                 start = max(begin_of_line(lines, start), first)
-            error.accepted = self.end_sending(lines, first, start)
+            error.accepted = self.end_sending(lines, first, self.taken(lines, first, start, joins))
             raise
         except BaseException:  # Ctrl-C, for one
-            self.end_sending(lines, first, start)
+            self.end_sending(lines, first, self.taken(lines, first, start, joins))
             raise
         return self.end_sending(lines, first, start)

@@ -263,7 +263,8 @@ class Far(Generic[C]):
                 if call <= self._given_up:
                     self._sending.cancel()
                 await self._channel.send_block(lines)
-            accepted = self._channel.accepted - (self._sending.cancelled_caught and self._channel.is_begun)
+            # What has been begun, and perhaps by an earlier call, is not sent.
+            accepted = max(self._channel.accepted - (self._sending.cancelled_caught and self._channel.is_begun), 0)
         except BaseException:
             accepted = self._channel.accepted
             raise

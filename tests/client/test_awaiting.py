@@ -1,6 +1,7 @@
 """`futebus.client.trio` and `.aio` on a real bus: the same as the one that blocks, and tasks that are cancelled."""
 
 import asyncio
+import contextlib
 import math
 import os
 from collections.abc import Awaitable, Callable
@@ -204,6 +205,43 @@ def test_half_of_a_long_message_is_not_forgotten_by_who_is_cancelled_again(libra
 
             await library.together(lambda: out.send("last"), read)
             assert got == ["one", "two", long, "last"]
+
+    library.run(main)
+
+
+@pytest.mark.parametrize("is_owed", [False, True])
+def test_half_of_a_long_message_does_not_go_to_another_master(library: Any, mounting: Mounting, *, is_owed: bool) -> None:
+    """Though another task has opened the channel again before the one that sends has found that it had gone."""
+    bus = mounting("max_message=8M", "max_queue=2")
+    doors = library.doors
+    long = "x" * ((3 << 20) + 7)
+
+    async def main() -> None:
+        master = client.collect(bus / "U_x")
+        async with doors.connect(bus / "U_x", again=True) as out:
+            await out.send("one", "two")
+            if is_owed:
+                assert await library.is_late(lambda: out.send(long))
+                assert out.is_begun
+            got = []
+
+            async def read() -> None:
+                assert await out.read() == "welcome"
+
+            async def change() -> None:
+                for _ in range(20):
+                    await library.pause()  # the others wait
+                master.close()
+                with client.collect(bus / "U_x") as other:  # nobody else runs before it is there
+                    while not got:
+                        await library.pause()
+                        with contextlib.suppress(client.TimedOut):
+                            got.append(other.read(timeout=0))
+                    other.send("welcome")
+
+            await library.together(read, lambda: out.send("next" if is_owed else long), change)
+            assert got == ["next" if is_owed else long]
+            assert not out.is_begun
 
     library.run(main)
 

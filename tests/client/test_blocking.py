@@ -218,6 +218,14 @@ def test_half_of_a_long_message_is_not_forgotten_when_there_is_still_no_place(mo
         assert not out.is_begun
 
 
+def test_what_is_addressed_does_not_go_to_others_on_a_channel_that_another_thread_has_opened_again(bus: Mount) -> None:
+    """Whoever has that number there."""
+    with client.join(bus / "A_x", again=True) as peer:
+        assert peer.go_on_sending(b"{2}one\n{2}two\n", 0, 7, peer.joins) == 7
+        with pytest.raises(client.NoBus, match="opened again meanwhile"):
+            peer.go_on_sending(b"{2}one\n{2}two\n", 0, 7, peer.joins - 1)
+
+
 def test_one_thread_may_be_in_a_hurry_and_the_other_not(bus: Mount) -> None:
     with client.serve(bus / "S_x") as service, client.connect(bus / "S_x") as slave:
         got: list[str] = []

@@ -1,15 +1,19 @@
 """The loop of the bus, and who waits for it: what is given up before it has begun there."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked as blocked
 
+import futebus.client
+import futebus.client.trio
 from futebus.gateways.apart import Far, Side
 from futebus.gateways.ubus.connection import Connection
 from futebus.gateways.ubus.telling import HOLD_SECONDS, Telling
+
+from ..helpers.mounts import Mounting
 
 
 class Slow(Side):
@@ -64,6 +68,39 @@ class Saying:
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+class Here:
+    """Another thread's loop that is this one's."""
+
+    async def run(self, work: Callable[..., Awaitable[Any]], *words: Any) -> Any:
+        return await work(*words)
+
+    def post(self, work: Callable[..., object], *words: Any) -> None:
+        work(*words)
+
+
+def test_who_gives_up_behind_half_of_a_long_message_has_sent_nothing(mounting: Mounting) -> None:
+    bus = mounting("max_message=8M", "max_queue=2")
+    accepted = []
+
+    async def main() -> None:
+        far: Far[Any] = Far(cast(Any, Here()), futebus.client.trio.publisher(bus / "U_x"))
+        await far.open()
+        assert await far.send_block(b"one\ntwo\n") == 2
+        for lines in (b"x" * (3 << 20) + b"\n", b"never\n"):
+
+            async def send(lines: bytes = lines) -> None:
+                accepted.append(await far.send_block(lines))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(send)
+                await blocked(0.1)  # it waits for place
+                far.give_up()
+
+    with futebus.client.collect(bus / "U_x"):
+        trio.run(main)
+    assert accepted == [0, 0]
 
 
 def test_who_gives_up_what_has_not_begun_does_not_wait_for_it() -> None:
