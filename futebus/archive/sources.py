@@ -4,6 +4,7 @@ The one rule: a spool is filled by a thread of this process, or by a recorder th
 """
 
 import contextlib
+import os
 import re
 import threading
 
@@ -13,6 +14,7 @@ from ..host.terminal import Terminal
 from ..spark.source.channels import Found, LeftOut
 from ..spark.source.drains import DrainThread, empty, wait_until_free
 from ..spool import Spool, SpoolError
+from ..spool.layout import IDENTITY
 from .archive import Position
 from .names import unfit
 from .order import ANY, FAILURES, Order
@@ -41,6 +43,8 @@ class Sources:
         self._drained: dict[str, DrainThread] = {}
         self._news = threading.Condition()
         self._left_out = LeftOut(terminal.say)
+        self._known: dict[str, tuple[tuple[int, int], bool]] = {}
+        """Of each spool: which file says what it is, and whether it can be archived."""
         self._found = (
             Found(
                 order.bus,
@@ -86,7 +90,6 @@ class Sources:
         order = self._order
         if self._found is not None:
             self._found.look()
-            self._found.start()
         wanted = [] if order.is_external else [channel for channel in order.channels if channel.name not in self._drained]
         wait_until_free((channel.name for channel in wanted), order.spool_of)
         for channel in wanted:
@@ -125,8 +128,9 @@ class Sources:
         drained = list(self._drained.values())
         for one in drained:  # all at the same time
             one.finish()
-        for one in drained:
-            one.stop()
+        with contextlib.ExitStack() as stack:  # each of them, also when another one fails
+            for one in drained:
+                stack.callback(one.stop)
 
     def forget(self, safe: dict[str, Position]) -> None:
         """Takes from the spools what no query can ask for again.
@@ -161,13 +165,16 @@ class Sources:
             self._left_out.note(name, f"{directory}: {why}")
             return False
         try:
-            channel = Spool(directory).channel
+            status = os.stat(directory / IDENTITY)
+            found = status.st_ino, status.st_mtime_ns
+            if name not in self._known or self._known[name][0] != found:  # it is looked often, and there may be thousands
+                channel = Spool(directory).channel
+                self._known[name] = found, channel == name
+                if channel != name:
+                    self._left_out.note(name, f"{directory} is the spool of {channel}, not of {name}")
+            return self._known[name][1]
         except SpoolError as error:  # it may just be begun
             self._left_out.note(name, str(error), may_pass=True)
         except OSError as error:
             self._left_out.note(name, f"{directory}: {error.strerror}")
-        else:
-            if channel != name:
-                self._left_out.note(name, f"{directory} is the spool of {channel}, not of {name}")
-            return channel == name
         return True

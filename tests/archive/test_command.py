@@ -223,6 +223,7 @@ def test_all_that_a_pattern_matches_is_archived_whatever_it_is_called(mounting: 
     assert process.poll() is None, words
     process.send_signal(signal.SIGTERM)
     assert process.wait(120) == 0, words
+    words = (place / "words").read_text()
     assert sorted((line.channel, line.value) for line in read(root)) == sorted(expected)
     assert words.count("B_other") == 2, "once"
     assert f"futebus-archive: {spools / 'B_other'} is the spool of B_of, not of B_other; it is left out\n" in words

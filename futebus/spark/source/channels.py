@@ -114,8 +114,11 @@ class Found:
         self._has_bus: bool | None = None
         self._most = max((resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_SPARE) // FILES_EACH, 1)
 
-    def look(self) -> None:
-        """Gives back what has gone, and opens the spools of what has come. Its lines are taken from `start` on.
+    def look(self, *, starts: bool = True) -> None:
+        """Gives back what has gone, and takes up what has come.
+
+        Args:
+            starts: whether its lines are taken at once, or from `start` on.
 
         Raises:
             QueryError: there is no bus that can be used, and there never was.
@@ -149,25 +152,23 @@ class Found:
                 self._left_out.note(name, f"{channel}: more than {self._most} channels need more open files (ulimit -n)")
             else:
                 with self._noting(name):
-                    self._drained[name] = self._take(name)
+                    self._drained[name] = self._take(name)  # before it begins: a signal may come
+                    if starts:
+                        self._start(name)
 
-    def start(self) -> set[str]:
-        """Opens the channels that have come, and has the lines of each taken as soon as it is open.
-
-        Returns:
-            Which of them cannot be had.
-        """
-        failed = set()
+    def start(self) -> None:
+        """Opens the channels that have been found and are not open, and has the lines of each taken as soon as it is."""
         for name, drained in list(self._drained.items()):
             if drained.is_found and not drained.is_started:
                 with self._noting(name):
-                    try:
-                        drained.start()
-                    except BaseException:
-                        self._drained.pop(name, None)
-                        failed.add(name)
-                        raise
-        return failed
+                    self._start(name)
+
+    def _start(self, name: str) -> None:
+        try:
+            self._drained[name].start()
+        except BaseException:
+            self._drained.pop(name, None)
+            raise
 
     @contextlib.contextmanager
     def _noting(self, name: str) -> Iterator[None]:

@@ -127,7 +127,8 @@ class Running:
         if self._found is not None:
             if not self._looked:
                 remove_rest(options.spool)
-            self._found.look()
+            # Where it begins is to be noted before the first line is taken: the first time, that is later.
+            self._found.look(starts=self._looked > 0)
             for name in self._drained.keys() - self._spools.keys():
                 self._take_up(name)
         self._looked = time.monotonic()
@@ -152,12 +153,15 @@ class Running:
                 self._left_out.note(name, str(error), may_pass=True)
 
     def _start_drains(self) -> None:
+        """Begins to take lines, when it is noted where the query begins. Channels that are found later are taken up at once."""
         for drained in self._drained.values():
             if not drained.is_found and not drained.is_started and not self._is_ending:
                 drained.start()
         if self._found is not None and not self._is_ending:
-            for name in self._found.start():
-                self._spools.pop(name, None)  # what is in it is found again
+            self._found.start()
+            for name in self._spools.keys() - self._drained.keys():
+                if not self._options.spool_of(name).exists():  # it was made for one that could not be had then
+                    del self._spools[name]
 
     # ------------------------------------------------------------------------------------------ offsets
 
@@ -220,7 +224,6 @@ class Running:
         while True:
             began = time.monotonic()
             self._look_for_channels()
-            self._start_drains()
             for drained in self._drained.values():
                 drained.check()
             begins = {name: start.get(name) or self._begin(name) for name in self._spools}

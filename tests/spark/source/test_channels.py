@@ -512,6 +512,36 @@ def test_a_channel_for_which_no_thread_can_be_had_is_left_out_and_not_kept_open(
     assert sorted(driver.said) == expected
 
 
+def test_where_a_query_begins_is_kept_when_a_channel_cannot_be_had_for_once(
+    bus: Mount, place: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a process of it that ended in its first batch. What is in the spool is read meanwhile, too."""
+    bus.touch("B_x")
+    first = drive(bus.path, place)
+    assert first.at["B_x"]["line"] == 0
+    (bus / "B_x").write_bytes(b"one\ntwo\n")
+    until(lambda: Spool(place / "B_x").end == 2, "they are taken")
+    first.reader.stop()
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "drain B_x":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        second = drive(bus.path, place)
+        assert second.at == first.at
+        second.reader.prepareForTriggerAvailableNow()
+        assert second.batch()
+        second.reader.stop()
+    third = drive(bus.path, place)
+    assert third.at == first.at
+    third.wait_for(2)
+    assert second.said == third.said == [("B_x", "one"), ("B_x", "two")]
+
+
 def test_what_cannot_be_had_keeps_nobody_waiting_again_and_tells_its_master_nothing(
     bus: Mount, place: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
