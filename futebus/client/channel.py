@@ -364,7 +364,7 @@ class Endpoint(Generic[Item]):
             NoBus: it has been opened again, and an address is another client's now.
         """
         if self.joins != joins and self._is_addressed:
-            raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone with the one before")
+            raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone")
         return self.taken(lines, first, start, joins)
 
     def taken(self, lines: bytes, first: int, start: int, joins: int) -> int:

@@ -223,7 +223,7 @@ def test_half_of_a_long_message_does_not_go_to_another_master(library: Any, moun
             if is_owed:
                 assert await library.is_late(lambda: out.send(long))
                 assert out.is_begun
-            got = []
+            got: list[str] = []
 
             async def read() -> None:
                 assert await out.read() == "welcome"
