@@ -4,7 +4,6 @@ The one rule: a spool is filled by a thread of this process, or by a recorder th
 """
 
 import contextlib
-import os
 import re
 import threading
 
@@ -165,7 +164,7 @@ class Sources:
             self._left_out.note(name, f"{directory}: {why}")
             return False
         try:
-            status = os.stat(directory / IDENTITY)
+            status = (directory / IDENTITY).stat()
             found = status.st_ino, status.st_mtime_ns
             if name not in self._known or self._known[name][0] != found:  # it is looked often, and there may be thousands
                 channel = Spool(directory).channel
