@@ -124,6 +124,8 @@ class Sources:
 
     def stop(self) -> None:
         """Takes what the bus still has, if it does not take long, and lets go of the channels. It may be called again."""
+        if self._found is not None:
+            self._found.stop()
         drained = list(self._drained.values())
         for one in drained:  # all at the same time
             one.finish()

@@ -152,13 +152,15 @@ class _Awaiting(Endpoint[Item]):
         Raises:
             ClientError: as for `send`.
         """
-        (lines, first), start, joins = self.begin_sending(lines), 0, self.joins
+        lines, first, leaves = self.begin_sending(lines)
+        start = 0
         try:
             await self._waiter.checkpoint()
             while start < len(lines):
-                start, joins = self.go_on_sending(lines, first, start, joins), self.joins
+                joins = self.joins
+                file, start, leaves = self.go_on_sending(lines, first, start, leaves)
                 try:
-                    start = self.send_nowait(lines, start)
+                    start = self.send_nowait(lines, start, file)
                 except BlockingIOError:
                     await self._waiter.until_writable(self.fileno())
                 except (NoBus, NoMaster):
@@ -171,13 +173,14 @@ class _Awaiting(Endpoint[Item]):
                 except ValueError:
                     if not self._comes_again or self._left:
                         raise
+                    self.check_whom()
                     start = max(begin_of_line(lines, start), first)
                     await self._open_again(joins)
         except ClientError as error:  # what the bus had of a message is dropped
             error.accepted = self.end_sending(lines, first, max(begin_of_line(lines, start), first))
             raise
         except BaseException:  # cancelled
-            self.end_sending(lines, first, self.taken(lines, first, start, joins))
+            self.stop_sending(lines, first, start, leaves)
             raise
         return self.end_sending(lines, first, start)
 

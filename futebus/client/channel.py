@@ -137,6 +137,8 @@ class Endpoint(Generic[Item]):
         self._is_shut = False
         """Whether its master has ended it, for good."""
         self._file = -1
+        self._leaves = 0
+        """How often it has been left: what one had of a message, the next one has not."""
         self._read_bytes = FEW_BYTES
         self._id = 0
 
@@ -200,6 +202,7 @@ class Endpoint(Generic[Item]):
     def _leave(self) -> None:
         file, self._file = self._file, -1
         self._beginning = self._rest = b""
+        self._leaves += 1  # behind that: see `_now` and `begin_sending`
         self._id = 0
         if file >= 0:
             self._close(file)
@@ -275,8 +278,8 @@ class Endpoint(Generic[Item]):
             raise absent(error) from None
         except OSError as error:
             raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
-        self.joins += 1  # first: who sends in another thread knows by it that the descriptor is another one's
         self._file = file
+        self.joins += 1
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -345,6 +348,8 @@ class Endpoint(Generic[Item]):
             raise
         except OSError as error:
             self.fileno()
+            if error.errno == errno.EBADF:
+                raise ValueError(f"{self.path} is not open as it was") from None  # another thread has opened it again
             raise not_sent(str(self.path), self.way.name, error, lines, start, is_master=self.way.is_master) from None
 
     @property
@@ -352,31 +357,57 @@ class Endpoint(Generic[Item]):
         """Whether the bus has the beginning of a message that was accepted, and not its end: who leaves now has not sent it."""
         return bool(self._rest)
 
-    def begin_sending(self, lines: bytes) -> tuple[bytes, int]:
-        """What is to be written so that these messages are sent, and where in it they begin: one before may not be complete."""
-        rest = self._rest  # kept until `end_sending`, for whom an interrupt keeps from getting there
-        return rest + lines, len(rest)
+    def _now(self) -> tuple[int, int]:
+        """The descriptor, and how often the channel had been left before it had that. Another thread may leave or open it."""
+        while True:
+            leaves = self._leaves
+            file = self._file
+            if self._leaves == leaves:
+                return file, leaves
 
-    def go_on_sending(self, lines: bytes, first: int, start: int, joins: int) -> int:
-        """Where to go on. The arguments are those of `taken`.
+    def begin_sending(self, lines: bytes) -> tuple[bytes, int, int]:
+        """What is to be written so that these messages are sent, where in it they begin, and how often the channel had been left.
 
-        Raises:
-            NoBus: it has been opened again, and an address is another client's now.
+        One before may not be complete.
         """
-        if self.joins != joins and self._is_addressed:
-            raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone")
-        return self.taken(lines, first, start, joins)
+        leaves = self._leaves
+        rest = self._rest  # kept until `end_sending`, for whom an interrupt keeps from getting there
+        return rest + lines, len(rest), leaves
 
-    def taken(self, lines: bytes, first: int, start: int, joins: int) -> int:
-        """Up to where the channel that is open now has what is written: the beginning of a message goes with the one that had it.
+    def go_on_sending(self, lines: bytes, first: int, start: int, leaves: int) -> tuple[int, int, int]:
+        """Where to go on.
 
         Args:
-            lines: what is written.
+            lines: what is to be written.
             first: where the messages begin in it.
             start: up to where it was accepted.
-            joins: how often the channel had been opened then.
+            leaves: how often the channel had been left then.
+
+        Returns:
+            A descriptor, from where to write to that, and how often the channel had been left before it had that.
+
+        Raises:
+            NoBus: as for `check_whom`.
         """
-        return start if self.joins == joins and not self._left else max(begin_of_line(lines, start), first)
+        file, now = self._now()
+        if now == leaves:
+            return file, start, now
+        self.check_whom()
+        return file, max(begin_of_line(lines, start), first), now
+
+    def check_whom(self) -> None:
+        """Sees that what is sent on another channel than before is for nobody: an address is another client's there.
+
+        Raises:
+            NoBus: it is for somebody.
+        """
+        if self._is_addressed:
+            raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone")
+
+    def stop_sending(self, lines: bytes, first: int, start: int, leaves: int) -> int:
+        """Ends what was interrupted, as `end_sending`. What a channel has had of a message is gone when that has been left."""
+        is_there = self._leaves == leaves and not self._left
+        return self.end_sending(lines, first, start if is_there else max(begin_of_line(lines, start), first))
 
     def end_sending(self, lines: bytes, first: int, start: int) -> int:
         """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts.

@@ -80,12 +80,15 @@ class Waiting(Endpoint[Item]):
     def _in_a_hurry(self) -> Iterator[None]:
         """Has calls fail that would wait. Another thread's, that may wait, are made again when they do."""
         with self._hurrying:
-            os.set_blocking(self.fileno(), False)
+            try:
+                os.set_blocking(self.fileno(), False)
+            except OSError:
+                raise ValueError(f"{self.path} is not open") from None  # another thread is just leaving it
             self._hurried += 1
         try:
             yield
         finally:
-            with self._hurrying:
+            with self._hurrying, contextlib.suppress(OSError):
                 self._hurried -= 1
                 if not self._hurried and self.is_open:
                     os.set_blocking(self._file, True)
@@ -107,13 +110,14 @@ class Waiting(Endpoint[Item]):
         while True:
             joins = self.joins
             try:
-                if end is None:
-                    return self.read_block_nowait()
-                with self._in_a_hurry():
+                try:
+                    if end is None:
+                        return self.read_block_nowait()
+                    with self._in_a_hurry():
+                        self._poll(select.POLLIN, end, "nothing has come in time")
+                        return self.read_block_nowait()
+                except BlockingIOError:
                     self._poll(select.POLLIN, end, "nothing has come in time")
-                    return self.read_block_nowait()
-            except BlockingIOError:
-                self._poll(select.POLLIN, end, "nothing has come in time")
             except (Ended, NoBus):
                 if not self._comes_again:
                     raise
@@ -190,29 +194,33 @@ class Waiting(Endpoint[Item]):
                 inside.bury()
 
     def _send_inside(self, lines: bytes, timeout: float | None) -> int:
-        start, joins = 0, self.joins
+        start = 0
         if timeout is None and not self._rest and len(lines) <= BLOCK:  # mostly so, and then this is all
+            file, leaves = self._now()
             try:
-                start = os.write(self._file, lines)
+                start = os.write(file, lines)
             except OSError:
                 start = 0  # what is wrong, the same call tells once more
             if start == len(lines):
                 self.accepted = lines.count(b"\n")
                 return self.accepted
-        lines, first = self.begin_sending(lines)
+            first = 0
+        else:
+            lines, first, leaves = self.begin_sending(lines)
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while start < len(lines):
-                file = self._file  # if another thread opens it again now, it is the old one that refuses this
-                start, joins = self.go_on_sending(lines, first, start, joins), self.joins
+                joins = self.joins
+                file, start, leaves = self.go_on_sending(lines, first, start, leaves)
                 try:
-                    if end is None:
-                        start = self.send_nowait(lines, start, file)
-                    else:
-                        with self._in_a_hurry():
+                    try:
+                        if end is None:
                             start = self.send_nowait(lines, start, file)
-                except BlockingIOError:
-                    self._poll(select.POLLOUT, end, "the master has had no place for it in time")
+                        else:
+                            with self._in_a_hurry():
+                                start = self.send_nowait(lines, start, file)
+                    except BlockingIOError:
+                        self._poll(select.POLLOUT, end, "the master has had no place for it in time")
                 except (NoBus, NoMaster):
                     # On another channel, an address is another client's.
                     if not self._comes_again or self._is_addressed or (end is not None and time.monotonic() >= end):
@@ -223,14 +231,15 @@ class Waiting(Endpoint[Item]):
                 except ValueError:
                     if not self._comes_again or self._left:
                         raise
+                    self.check_whom()
                     start = max(begin_of_line(lines, start), first)
                     self._open_again(joins, end)
         except ClientError as error:
             if not isinstance(error, TimedOut):  # what the bus had of a message is dropped
                 start = max(begin_of_line(lines, start), first)
-            error.accepted = self.end_sending(lines, first, self.taken(lines, first, start, joins))
+            error.accepted = self.stop_sending(lines, first, start, leaves)
             raise
         except BaseException:  # Ctrl-C, for one
-            self.end_sending(lines, first, self.taken(lines, first, start, joins))
+            self.stop_sending(lines, first, start, leaves)
             raise
         return self.end_sending(lines, first, start)

@@ -128,6 +128,8 @@ class Consumer:
         """How long the last question took, in seconds."""
         self._came_at = -math.inf
         """When the last message came."""
+        self._is_owed = False
+        """Whether there was one, when a request ended, for which that had no room."""
         self._is_late = False
         """Whether messages may have waited before that one, for a while, without being told of."""
         self._waiting: deque[tuple[Message, Handed]] = deque()
@@ -399,6 +401,8 @@ class Consumer:
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
+                    # The server has handed out by now what there is. If that is nothing, what was too long before has gone.
+                    self._is_late |= self._is_owed and not self._waiting
                     continue
                 if self._may_have_gone:
                     # The server has handed out what was held back, or came when it was not asked, as far as that was still there.
@@ -566,6 +570,7 @@ class Consumer:
             self._is_asked, self._is_long = self._left > 0 and self._room != 0, False
             # Who has got all that he asked for does not wait for any more, and has for how long, by when he hears of it?
             self._is_late, self._came_at = self._is_full or not self._is_asked, self._heard
+            self._is_owed = False
             self._came += len(data)
             if self._there == 1:
                 self._know_pace()
@@ -582,6 +587,7 @@ class Consumer:
             if TOO_LONG in words:
                 # So has one for which the next one was too long. But it may have waited for that, while others' came and went.
                 self._is_late |= self._heard - self._came_at < LATE_SECONDS
+                self._is_owed = True
             if TOO_LONG in words and self._left < self._asked:  # the next one is too long for what was left of the bytes
                 self._know_pace()
             elif TOO_LONG in words and not self._is_long:

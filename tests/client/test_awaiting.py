@@ -246,6 +246,39 @@ def test_half_of_a_long_message_does_not_go_to_another_master(library: Any, moun
     library.run(main)
 
 
+def test_half_of_a_long_message_goes_with_its_channel_though_its_sender_is_cancelled_then(mounting: Mounting) -> None:
+    """While another task opens the channel again."""
+    bus = mounting("max_message=8M", "max_queue=2")
+    long = "x" * ((3 << 20) + 7)
+
+    async def main() -> None:
+        sending: asyncio.Task[int] | None = None
+
+        def say(words: str) -> None:
+            if words.endswith("waiting"):
+                assert sending
+                sending.cancel()
+
+        master = client.collect(bus / "U_x")
+        async with futebus.client.aio.connect(bus / "U_x", again=True, say=say) as out:
+            await out.send("one", "two")
+            sending = asyncio.create_task(out.send(long))
+            reading = asyncio.create_task(out.read())
+            for _ in range(20):
+                await asyncio.sleep(0.01)  # both wait
+            master.close()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            assert (out.accepted, out.is_begun) == (0, False)
+            with client.collect(bus / "U_x") as other:
+                assert await out.send("next") == 1
+                assert other.read(timeout=DEADLINE) == "next"
+                other.send("welcome")
+                assert await reading == "welcome"
+
+    Aio().run(main)
+
+
 def test_one_task_reads_while_another_writes(library: Any, mounting: Mounting) -> None:
     bus = mounting("max_queue=100")
     doors = library.doors

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import futebus.client as client
+from futebus.client import channel
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.recorders import Remounting
@@ -43,6 +45,89 @@ def test_a_master_that_waits_for_his_turn(bus: Mount) -> None:
     client.publish(bus / "U_x", "two", wait=60)
     waiting.join(DEADLINE)
     assert turns == ["two"]
+
+
+def test_half_of_a_long_message_does_not_go_to_another_master(mounting: Mounting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it end the one that sends, when another thread is about to open the channel again."""
+    bus = mounting("max_message=8M", "max_queue=2")
+    long = b"x" * ((3 << 20) + 7)
+    master = client.collect(bus / "U_x", bytes)
+    begun, leaving, looked = threading.Event(), threading.Event(), threading.Event()
+    with client.connect(bus / "U_x", bytes, again=True) as out:
+        out.send("one", "two")
+        poll, enter = out._poll, channel.enter
+
+        def wait(events: int, end: float | None, what: str) -> None:
+            if events == select.POLLOUT and not looked.is_set():
+                begun.set()
+                assert leaving.wait(DEADLINE)
+                try:
+                    poll(events, end, what)
+                finally:
+                    looked.set()
+            else:
+                poll(events, end, what)
+
+        def open_slowly(place: Path, name: str, flags: int, mode: int | None) -> int:
+            if not name.startswith("."):
+                leaving.set()
+                assert looked.wait(DEADLINE)
+            return enter(place, name, flags, mode)
+
+        monkeypatch.setattr(out, "_poll", wait)
+        sent: list[int] = []
+        sending = aside(lambda: sent.append(out.send(long, timeout=DEADLINE)))
+        assert begun.wait(DEADLINE)
+        monkeypatch.setattr(channel, "enter", open_slowly)
+        got: list[bytes] = []
+        reading = aside(lambda: got.append(out.read()))
+        master.close()
+        assert leaving.wait(DEADLINE)
+        monkeypatch.setattr(channel, "enter", enter)
+        with client.collect(bus / "U_x", bytes) as other:
+            assert other.read(timeout=DEADLINE) == long
+            sending.join(DEADLINE)
+            out.send("next")
+            assert other.read(timeout=DEADLINE) == b"next"
+            other.send("welcome")
+            reading.join(DEADLINE)
+        assert (sent, got) == ([1], [b"welcome"])
+
+
+def test_what_is_being_sent_is_not_begun_again_by_who_closes_the_channel(
+    mounting: Mounting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = mounting("max_message=8M", "max_queue=2")
+    long = b"x" * ((3 << 20) + 7)
+    begun, leaving, over = threading.Event(), threading.Event(), threading.Event()
+    with client.collect(bus / "U_x", bytes) as master:
+        out = client.publisher(bus / "U_x")
+        out.send("one", "two")
+        leave, poll = out._leave, out._poll
+
+        def leave_slowly() -> None:
+            leaving.set()
+            assert over.wait(DEADLINE)
+            leave()
+
+        def wait(events: int, end: float | None, what: str) -> None:
+            begun.set()
+            assert leaving.wait(DEADLINE)
+            poll(events, end, what)
+
+        monkeypatch.setattr(out, "_leave", leave_slowly)
+        monkeypatch.setattr(out, "_poll", wait)
+        sent: list[int] = []
+        sending = aside(lambda: sent.append(out.send(long, timeout=DEADLINE)))
+        assert begun.wait(DEADLINE)
+        closing = aside(out.close)
+        assert [master.read(timeout=DEADLINE) for _ in range(3)] == [b"one", b"two", long]
+        sending.join(DEADLINE)
+        over.set()
+        closing.join(DEADLINE)
+        assert sent == [1]
+        with pytest.raises(client.TimedOut):
+            master.read(timeout=0)
 
 
 def test_a_master_that_ends_its_channel_while_another_thread_reads(bus: Mount) -> None:

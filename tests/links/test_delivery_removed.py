@@ -231,6 +231,29 @@ def test_what_goes_behind_what_comes_while_the_stream_is_looked_at_is_said(
     assert said(link) == 100
 
 
+def test_what_was_too_long_for_what_is_asked_for_and_has_gone_is_said(
+    bus: Mount, linking: Linking, keeping: Server, collect: Collect, place: Path
+) -> None:
+    """The request has ended by it, long after anything else came."""
+    master = collect(bus / ".U_x")
+    url = f"{keeping.url}/LINES/lines.a"
+    say(keeping.url, "lines.a", b"0")
+    link = deliver(linking, bus / "U_x", url, place)
+    master.lines(1)
+    came = time.monotonic()
+    until(lambda: info_of(keeping.url).num_waiting, "it waits for more")
+    with stopped(link.process):
+        until(lambda: time.monotonic() > came + 2 * LATE_SECONDS, "it is long ago that one came")
+        say(keeping.url, "lines.a", b"line\n" * 80_000)
+        until(lambda: not info_of(keeping.url).num_waiting, "there is no room for it")
+        purge(keeping.url, before=3)
+    until(lambda: said(link) == 1, "it says that one was removed")
+    say(keeping.url, "lines.a", b"next")
+    assert master.lines(2)[-1] == "next"
+    link.end()
+    assert said(link) == 1
+
+
 @pytest.mark.parametrize("subject", ["", "/lines.a"])
 def test_what_goes_while_its_server_waits_for_confirmations_is_said(
     mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, subject: str

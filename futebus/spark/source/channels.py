@@ -111,6 +111,7 @@ class Found:
         self._bus, self._pattern, self._drained, self._say = bus, pattern, drained, say
         self._spool_of, self._take, self._unfit = spool_of, take, unfit
         self._left_out = LeftOut(say, beside)
+        self._is_over = False
         self._has_bus: bool | None = None
         self._most = max((resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES_SPARE) // FILES_EACH, 1)
 
@@ -145,6 +146,8 @@ class Found:
         # Once: others' lines are not to wait again and again for what could not be had.
         wait_until_free((name for name in due if not self._left_out.has(name) and not self._unfit(name)), self._spool_of)
         for name in due:
+            if self._is_over:
+                return
             channel = self._bus / name
             if why := self._unfit(name):
                 self._left_out.note(name, f"{channel}: {why}")
@@ -159,9 +162,13 @@ class Found:
     def start(self) -> None:
         """Opens the channels that have been found and are not open, and has the lines of each taken as soon as it is."""
         for name, drained in list(self._drained.items()):
-            if drained.is_found and not drained.is_started:
+            if drained.is_found and not drained.is_started and not self._is_over:
                 with self._noting(name):
                     self._start(name)
+
+    def stop(self) -> None:
+        """Has nothing taken up any more. Any thread may call it; one channel may just be taken up."""
+        self._is_over = True
 
     def _start(self, name: str) -> None:
         try:

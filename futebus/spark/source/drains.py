@@ -76,6 +76,8 @@ class DrainThread:
         self._failure: BaseException | None = None
         self._is_closed = False
         self._stop_by = 0.0
+        self._starting = threading.RLock()
+        """Held by who begins, and by who lets go of everything. Again by a signal's handler, behind which nothing goes on."""
         self._descriptor: int | None = None
         self._drain: Drain | None = None
         check_channel(channel, is_master)
@@ -111,7 +113,7 @@ class DrainThread:
         try:
             if self.is_found:
                 self._descriptor = open_channel(self.channel, self._is_master, creates=False)
-            self._drain = Drain(
+            drain = Drain(
                 self.channel,
                 self._writer,
                 is_master=self._is_master,
@@ -120,10 +122,17 @@ class DrainThread:
                 descriptor=self._descriptor,
                 tells_end=not self.is_found,
             )
-            try:
-                self._thread.start()
-            except RuntimeError as error:  # there are as many as this user or this container may have
-                raise QueryError(f"{self.channel} cannot be recorded: {error}") from None
+            with self._starting:
+                self._drain = drain
+                if self._is_closed:  # meanwhile
+                    self._let_go()
+                    return
+                if self._stop_by:
+                    drain.finish(FINISH_SECONDS)
+                try:
+                    self._thread.start()
+                except RuntimeError as error:  # there are as many as this user or this container may have
+                    raise QueryError(f"{self.channel} cannot be recorded: {error}") from None
             self._wait_until_joined()
         except BaseException:
             self.stop()
@@ -193,25 +202,30 @@ class DrainThread:
 
     def finish(self) -> None:
         """Has the drain end. `stop` waits for that."""
+        self._stop_by = time.monotonic() + PATIENCE  # first: who begins just now looks behind that
         if self._drain is not None:
             self._drain.finish(FINISH_SECONDS)
-        self._stop_by = time.monotonic() + PATIENCE
 
     def stop(self) -> None:
         """Ends the drain. What has waited in the channel is in the spool, or it is said that there was no time for it."""
         if not self._stop_by:
             self.finish()
+        with self._starting:
+            if not self.is_started:
+                self._let_go()
         if self.is_started:
             self._thread.join(max(self._stop_by - time.monotonic(), 0))
-        if not self._thread.is_alive() and not self._is_closed:
-            self._is_closed = True
-            if self._drain is not None:
-                self._drain.close()
-            self._writer.close()
-            self._leave()
+        with self._starting:
+            if not self._thread.is_alive():
+                self._let_go()
 
-    def _leave(self) -> None:
-        """Leaves a channel that was found."""
+    def _let_go(self) -> None:
+        """Closes everything that is open."""
+        was_closed, self._is_closed = self._is_closed, True
+        if self._drain is not None:
+            self._drain.close()
+        if not was_closed:
+            self._writer.close()
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

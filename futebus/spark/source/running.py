@@ -184,13 +184,16 @@ class Running:
 
     def _note_initial(self) -> Offset:
         """Notes where a new query begins. Spark asks again until the first batch is done, and must be told the same."""
-        try:
-            known: Offset = json.loads(self._initial.read_text())
-        except (OSError, ValueError):
-            known = {}
+        known: Offset = {}
+        has_begun = False
+        with contextlib.suppress(OSError, ValueError):
+            known, has_begun = json.loads(self._initial.read_text()), True
         for name, spool in self._spools.items():
             if known.get(name, {}).get("spool") != spool.id or not spool.begin <= known[name]["line"] <= spool.end:
-                known[name] = self._at(name, spool.begin if self._options.starts_at == "earliest" else self._latest(name))
+                # What a query that has begun did not know then came later, and begins with what it has said since.
+                is_late = has_begun and name not in known
+                begin = spool.begin if is_late or self._options.starts_at == "earliest" else self._latest(name)
+                known[name] = self._at(name, begin)
         known = {name: known[name] for name in self._spools}
         try:
             if self._options.drains:
@@ -349,6 +352,8 @@ class Running:
     def stop(self) -> None:
         """Ends the drains, and the process if a signal is to end it. Any thread may call it, and again, and waits for that."""
         self._is_ending = True
+        if self._found is not None:
+            self._found.stop()
         with self._stopping:
             drained = list(self._drained.values())
             for one in drained:  # all at the same time

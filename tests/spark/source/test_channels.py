@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from futebus.recorder.channel import open_channel
+from futebus.recorder.drain import Drain
 from futebus.spark.compat import ReadAllAvailable
 from futebus.spark.options import SCHEMA, QueryError
 from futebus.spark.source.drains import DrainThread
@@ -352,6 +353,49 @@ def test_a_drain_that_cannot_begin_keeps_nothing_open(
         DrainThread(bus / "B_x", tmp_path / "spool", False, threading.Condition(), is_found=is_found)
     assert descriptors() == before
     assert bus.clients("B_x") == []
+
+
+@pytest.mark.parametrize("how", ["finish", "stop"])
+@pytest.mark.parametrize("is_found", [True, False])
+def test_a_drain_that_is_ended_while_it_begins_ends(
+    bus: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_found: bool, how: str
+) -> None:
+    """By another thread, which does not wait for what will never end, and leaves nothing open."""
+    bus.touch("B_x")
+    before = descriptors()
+    drain = DrainThread(bus / "B_x", tmp_path / "spool", False, threading.Condition(), is_found=is_found)
+
+    class Begun(Drain):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            getattr(drain, how)()
+
+    monkeypatch.setattr("futebus.spark.source.drains.PATIENCE", 2 * DEADLINE)
+    monkeypatch.setattr("futebus.spark.source.drains.Drain", Begun)
+    beginning = threading.Thread(target=drain.start, daemon=True)
+    beginning.start()
+    until(lambda: drain.is_started or not beginning.is_alive(), "it has begun, or not")
+    stopping = threading.Thread(target=drain.stop, daemon=True)
+    stopping.start()
+    stopping.join(DEADLINE)
+    assert not stopping.is_alive()
+    until(lambda: descriptors() == before, "nothing is open")
+    assert not drains()
+
+
+def test_what_a_channel_said_that_came_later_is_not_forgotten_when_the_first_batch_fails(
+    bus: Mount, place: Path, drive: Drive
+) -> None:
+    bus.touch("B_a")
+    first = drive(bus.path, place)
+    bus.touch("B_b")
+    until(lambda: (first.reader.latestOffset(first.at, ReadAllAvailable()), listens(bus, 2))[1], "it is read")
+    (bus / "B_b").write_bytes(b"line\n")
+    first.wait_for(1)
+    first.reader.stop()
+    second = drive(bus.path, place)
+    second.wait_for(1)
+    assert second.said == first.said == [("B_b", "line")]
 
 
 def test_what_waits_on_the_bus_when_a_query_ends_is_in_its_spool(bus: Mount, tmp_path: Path) -> None:
