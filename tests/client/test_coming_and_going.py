@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import futebus.client as client
-from futebus.client import channel
+from futebus.client.entry import enter
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.recorders import Remounting
@@ -55,7 +55,7 @@ def test_half_of_a_long_message_does_not_go_to_another_master(mounting: Mounting
     begun, leaving, looked = threading.Event(), threading.Event(), threading.Event()
     with client.connect(bus / "U_x", bytes, again=True) as out:
         out.send("one", "two")
-        poll, enter = out._poll, channel.enter
+        poll = out._poll
 
         def wait(events: int, end: float | None, what: str) -> None:
             if events == select.POLLOUT and not looked.is_set():
@@ -78,12 +78,12 @@ def test_half_of_a_long_message_does_not_go_to_another_master(mounting: Mounting
         sent: list[int] = []
         sending = aside(lambda: sent.append(out.send(long, timeout=DEADLINE)))
         assert begun.wait(DEADLINE)
-        monkeypatch.setattr(channel, "enter", open_slowly)
+        monkeypatch.setattr("futebus.client.channel.enter", open_slowly)
         got: list[bytes] = []
         reading = aside(lambda: got.append(out.read()))
         master.close()
         assert leaving.wait(DEADLINE)
-        monkeypatch.setattr(channel, "enter", enter)
+        monkeypatch.setattr("futebus.client.channel.enter", enter)
         with client.collect(bus / "U_x", bytes) as other:
             assert other.read(timeout=DEADLINE) == long
             sending.join(DEADLINE)
