@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from futebus.recorder.worker import END_SECONDS, HEARD_SECONDS, INSISTING_SECOND
 from futebus.spool import Spool
 
 from ..helpers.descriptors import fill, leave
-from ..helpers.mounts import Mount
+from ..helpers.mounts import Mount, hanging
 from ..helpers.processes import inside_fuse, stack_of, stat_of
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, TIRED, Recorder, Recording, Remounting, is_alive, kill
@@ -34,11 +34,14 @@ LINES = 60
 UNKNOWN = "ended before everything that was queued was taken; how much of it is lost, the bus does not say\n"
 
 
+Hang = Callable[[], None]
+
+
 @pytest.fixture
-def hanging(bus: Mount) -> Iterator[Mount]:
-    """Its daemon is stopped when the test has made what it needs of it, and goes on at the end."""
-    yield bus
-    bus.daemon.send_signal(signal.SIGCONT)
+def hang(bus: Mount) -> Iterator[Hang]:
+    """Has the bus hang from when a test has made what it needs of it."""
+    with contextlib.ExitStack() as stack:
+        yield lambda: stack.enter_context(hanging(bus))
 
 
 def test_who_waits_for_a_bus_may_be_stopped_meanwhile(bus: Mount, remounting: Remounting, recording: Recording) -> None:
@@ -125,14 +128,16 @@ def test_a_signal_and_its_twin_at_a_takeover_are_one(bus: Mount, recording: Reco
     assert UNKNOWN not in recorder.words
 
 
-def test_a_signal_and_its_twin_are_one_though_the_bus_does_not_answer_meanwhile(hanging: Mount, recording: Recording) -> None:
+def test_a_signal_and_its_twin_are_one_though_the_bus_does_not_answer_meanwhile(
+    bus: Mount, hang: Hang, recording: Recording
+) -> None:
     code = "import sys; from futebus.recorder import worker; worker.END_SECONDS = 1e6\n"  # what the holder takes over, too
     code += "from futebus.commands import record; sys.exit(record.main())"
-    recorder = recording(hanging / "U_x", command=[sys.executable, "-c", code])
+    recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
     drain = recorder.drain()
     os.kill(drain, signal.SIGSTOP)
-    (hanging / "U_x").write_bytes(numbered(0, 1000))
-    hanging.daemon.send_signal(signal.SIGSTOP)
+    (bus / "U_x").write_bytes(numbered(0, 1000))
+    hang()
     recorder.process.terminate()
     tasks = Path(f"/proc/{recorder.holder}/task")
     until(
@@ -141,8 +146,8 @@ def test_a_signal_and_its_twin_are_one_though_the_bus_does_not_answer_meanwhile(
     begin = time.monotonic()
     recorder.process.send_signal(signal.SIGINT)
     until(lambda: time.monotonic() > begin + 1.2 * INSISTING_SECONDS, "it would be insistent now")
-    hanging.daemon.send_signal(signal.SIGCONT)
-    until(lambda: not (hanging / "U_x").exists(), "the bus has answered")
+    bus.daemon.send_signal(signal.SIGCONT)
+    until(lambda: not (bus / "U_x").exists(), "the bus has answered")
     os.kill(drain, signal.SIGCONT)
     assert recorder.process.wait(DEADLINE) == 0, recorder.words
     assert lines_of(recorder.spool) == numbered(0, 1000)
@@ -238,11 +243,11 @@ def test_what_waits_in_the_end_is_taken_though_the_disk_has_room_for_it_late(
 # ---------------------------------------------------------------------------------------------- a bus that hangs
 
 
-def test_a_second_signal_ends_it_at_once_while_the_bus_is_asked(hanging: Mount, recording: Recording) -> None:
+def test_a_second_signal_ends_it_at_once_while_the_bus_is_asked(bus: Mount, hang: Hang, recording: Recording) -> None:
     code = "import sys; from futebus.recorder import worker; worker.END_SECONDS = 1e6\n"
     code += "from futebus.commands import record; sys.exit(record.main())"
-    recorder = recording(hanging / "U_x", command=[sys.executable, "-c", code])
-    hanging.daemon.send_signal(signal.SIGSTOP)
+    recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
+    hang()
 
     def has_ended() -> bool:
         with contextlib.suppress(ProcessLookupError):
@@ -253,10 +258,10 @@ def test_a_second_signal_ends_it_at_once_while_the_bus_is_asked(hanging: Mount, 
     assert recorder.words.endswith(UNKNOWN)
 
 
-def test_one_whose_drain_always_fails_is_ended_while_the_bus_hangs(hanging: Mount, recording: Recording) -> None:
-    recorder = recording(hanging / "U_x")
+def test_one_whose_drain_always_fails_is_ended_while_the_bus_hangs(bus: Mount, hang: Hang, recording: Recording) -> None:
+    recorder = recording(bus / "U_x")
     drain = recorder.drain()
-    hanging.daemon.send_signal(signal.SIGSTOP)
+    hang()
     leave(recorder.holder, 2)  # enough to start it, and not for anything that it does
     kill(drain)
     recorder.wait_for(f"{recorder.spool}: Too many open files\n")
@@ -265,10 +270,10 @@ def test_one_whose_drain_always_fails_is_ended_while_the_bus_hangs(hanging: Moun
     assert recorder.words.endswith(UNKNOWN)
 
 
-def test_a_drain_without_a_holder_is_ended_while_the_bus_hangs(hanging: Mount, recording: Recording) -> None:
-    recorder = recording(hanging / "U_x")
+def test_a_drain_without_a_holder_is_ended_while_the_bus_hangs(bus: Mount, hang: Hang, recording: Recording) -> None:
+    recorder = recording(bus / "U_x")
     drain = recorder.drain()
-    hanging.daemon.send_signal(signal.SIGSTOP)
+    hang()
     until(lambda: inside_fuse(stack_of(f"{drain}/task/{drain}")), "it asks the bus whether it is still there")
     kill(recorder.holder)
     os.kill(drain, signal.SIGTERM)
@@ -276,12 +281,12 @@ def test_a_drain_without_a_holder_is_ended_while_the_bus_hangs(hanging: Mount, r
     assert recorder.words.endswith(UNKNOWN)
 
 
-def test_a_second_signal_ends_a_drain_without_a_holder_at_once(hanging: Mount, recording: Recording) -> None:
+def test_a_second_signal_ends_a_drain_without_a_holder_at_once(bus: Mount, hang: Hang, recording: Recording) -> None:
     code = "import sys; from futebus.commands import record; from futebus.recorder import holder, worker\n"
     code += "worker.END_SECONDS = 1e6; sys.exit(record.main())"
-    recorder = recording(hanging / "U_x", command=[sys.executable, "-c", code])
+    recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
     drain = recorder.drain()
-    hanging.daemon.send_signal(signal.SIGSTOP)
+    hang()
     until(lambda: inside_fuse(stack_of(f"{drain}/task/{drain}")), "it asks the bus whether it is still there")
     kill(recorder.holder)
 
@@ -295,11 +300,11 @@ def test_a_second_signal_ends_a_drain_without_a_holder_at_once(hanging: Mount, r
 
 
 def test_a_drain_that_was_told_to_end_by_a_holder_that_died_is_ended_while_the_bus_hangs(
-    hanging: Mount, recording: Recording
+    bus: Mount, hang: Hang, recording: Recording
 ) -> None:
-    recorder = recording(hanging / "U_x", command=[sys.executable, "-c", DYING])
+    recorder = recording(bus / "U_x", command=[sys.executable, "-c", DYING])
     drain = recorder.drain()
-    hanging.daemon.send_signal(signal.SIGSTOP)
+    hang()
     recorder.process.terminate()
     assert recorder.process.wait(DEADLINE) == -signal.SIGKILL
     until(lambda: not is_alive(drain), "it has ended")

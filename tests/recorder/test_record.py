@@ -17,7 +17,7 @@ from futebus.recorder.worker import END_SECONDS
 from futebus.spool import NotASpool, Spool, SpoolWriter
 
 from ..helpers.insistent import Insistent
-from ..helpers.mounts import Mount, Mounting, bash, run
+from ..helpers.mounts import Mount, Mounting, bash, hanging, run
 from ..helpers.processes import has_blocked
 from ..helpers.programs import Start
 from ..helpers.recorders import RECORD, TIRED, Recording, Remounting, fill, is_alive, kill
@@ -224,8 +224,7 @@ def test_it_can_be_ended_while_the_bus_hangs(
     """The daemon may be somebody else's, who stops it. Of a stopped daemon no signal gets a call back but one that kills."""
     recorder = recording(bus / "U_x") if is_recording else None
     process = recorder.process if recorder else None
-    bus.daemon.send_signal(signal.SIGSTOP)
-    try:
+    with hanging(bus):
         if process is None:
             process = start(*RECORD, bus / "U_x", place / "spool")
             begun = process.pid
@@ -233,8 +232,6 @@ def test_it_can_be_ended_while_the_bus_hangs(
         process.terminate()
         assert process.wait(DEADLINE) == (1 if recorder else 0)
         assert recorder is None or "how much of it is lost, the bus does not say" in recorder.words
-    finally:
-        bus.daemon.send_signal(signal.SIGCONT)
 
 
 # ---------------------------------------------------------------------------------------------- what it survives

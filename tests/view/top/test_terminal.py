@@ -10,7 +10,7 @@ import subprocess
 import termios
 from pathlib import Path
 
-from ...helpers.mounts import Mount
+from ...helpers.mounts import Mount, hanging
 from ...helpers.waiting import DEADLINE, until
 from .looks import COMMAND, Terminal
 
@@ -89,14 +89,11 @@ def test_while_it_listens_to_a_bus_that_hangs_it_ends_too(bus: Mount) -> None:
         terminal.wait_for("B_one")
         terminal.type(b"t")
         terminal.wait_for("listening as client")
-        bus.daemon.send_signal(signal.SIGSTOP)
-        try:
+        with hanging(bus):
             terminal.type(b"\x1b")
             terminal.wait_for("has not answered for")
             terminal.type(b"q")
             terminal.ends()
-        finally:
-            bus.daemon.send_signal(signal.SIGCONT)
     until(lambda: not bus.clients(), "it has gone")
 
 

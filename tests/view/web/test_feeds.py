@@ -20,7 +20,7 @@ from futebus.view.web import feeds, shown
 from futebus.view.web.asking import NOT_ANSWERING, NotAnswering, Question
 from futebus.view.web.feeds import TICK, Feeds
 
-from ...helpers.mounts import Mount, Mounting, run
+from ...helpers.mounts import Mount, Mounting, hanging, run
 from ...helpers.programs import Start
 from ...helpers.recorders import Remounting
 from ...helpers.waiting import until
@@ -142,12 +142,9 @@ def test_it_ends_though_a_bus_hangs(bus: Mount, place: Path, start: Start) -> No
     served = Web(start, place, bus.path)
     with served.stream("/events") as events:
         events.bus()
-        bus.daemon.send_signal(signal.SIGSTOP)
-        try:
+        with hanging(bus):
             events.bus_when(lambda bus: bus["trouble"] == NOT_ANSWERING)
             served.end()
-        finally:
-            bus.daemon.send_signal(signal.SIGCONT)
 
 
 # ---------------------------------------------------------------------------------------------- without a mount
