@@ -152,13 +152,13 @@ class _Awaiting(Endpoint[Item]):
         Raises:
             ClientError: as for `send`.
         """
-        lines, first, leaves = self.begin_sending(lines)
+        lines, first, epoch = self.begin_sending(lines)
         start = 0
         try:
             await self._waiter.checkpoint()
             while start < len(lines):
                 joins = self.joins
-                file, start, leaves = self.go_on_sending(lines, first, start, leaves)
+                file, start, epoch = self.go_on_sending(lines, first, start, epoch)
                 try:
                     start = self.send_nowait(lines, start, file)
                 except BlockingIOError:
@@ -173,16 +173,15 @@ class _Awaiting(Endpoint[Item]):
                 except ValueError:
                     if not self._comes_again or self._left:
                         raise
-                    self.check_whom()
                     start = max(begin_of_line(lines, start), first)
                     await self._open_again(joins)
         except ClientError as error:  # what the bus had of a message is dropped
-            error.accepted = self.end_sending(lines, first, max(begin_of_line(lines, start), first))
+            error.accepted = self.end_sending(lines, first, max(begin_of_line(lines, start), first), epoch)
             raise
         except BaseException:  # cancelled
-            self.stop_sending(lines, first, start, leaves)
+            self.stop_sending(lines, first, start, epoch)
             raise
-        return self.end_sending(lines, first, start)
+        return self.end_sending(lines, first, start, epoch)
 
 
 class Reader(_Awaiting[Text], Generic[Text]):

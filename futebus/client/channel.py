@@ -137,8 +137,10 @@ class Endpoint(Generic[Item]):
         self._is_shut = False
         """Whether its master has ended it, for good."""
         self._file = -1
-        self._leaves = 0
-        """How often it has been left: what one had of a message, the next one has not."""
+        self._epoch = 0
+        """How often it has been opened and left: what one had of a message, the next one has not."""
+        self._rest_of = self._beginning_of = 0
+        """In which epoch that is."""
         self._read_bytes = FEW_BYTES
         self._id = 0
 
@@ -201,8 +203,7 @@ class Endpoint(Generic[Item]):
 
     def _leave(self) -> None:
         file, self._file = self._file, -1
-        self._beginning = self._rest = b""
-        self._leaves += 1  # behind that: see `_now` and `begin_sending`
+        self._epoch += 1  # behind that, and before the next one has a descriptor: see `_now`
         self._id = 0
         if file >= 0:
             self._close(file)
@@ -278,6 +279,7 @@ class Endpoint(Generic[Item]):
             raise absent(error) from None
         except OSError as error:
             raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
+        self._epoch += 1
         self._file = file
         self.joins += 1
 
@@ -293,21 +295,23 @@ class Endpoint(Generic[Item]):
             ValueError: the channel is not open.
         """
         while True:
+            file, epoch = self._now()
             try:
-                data = os.read(self._file, self._read_bytes)
+                data = os.read(file, self._read_bytes)
             except BlockingIOError:
                 raise
             except OSError as error:
-                self.fileno()
+                if error.errno == errno.EBADF and file != self.fileno():
+                    raise ValueError(f"{self.path} is not open as it was") from None  # another thread has opened it again
                 raise not_read(str(self.path), error) from None
             if not data:
                 raise Ended(errno.EPIPE, f"{self.path} has ended: {self._why_ended}")
             self._read_bytes = READ_BYTES if len(data) > FEW_BYTES // 2 else FEW_BYTES
             if self._beginning:
-                data, self._beginning = self._beginning + data, b""
+                data, self._beginning = self._beginning * (self._beginning_of == epoch) + data, b""
             if data.endswith(b"\n"):
                 return data
-            self._beginning = data
+            self._beginning, self._beginning_of = data, epoch
 
     @property
     def _why_ended(self) -> str:
@@ -348,77 +352,70 @@ class Endpoint(Generic[Item]):
             raise
         except OSError as error:
             self.fileno()
-            if error.errno == errno.EBADF:
+            if error.errno == errno.EBADF and file not in (None, self._file):
                 raise ValueError(f"{self.path} is not open as it was") from None  # another thread has opened it again
             raise not_sent(str(self.path), self.way.name, error, lines, start, is_master=self.way.is_master) from None
 
     @property
     def is_begun(self) -> bool:
         """Whether the bus has the beginning of a message that was accepted, and not its end: who leaves now has not sent it."""
-        return bool(self._rest)
+        return bool(self._rest) and self._rest_of == self._epoch
 
     def _now(self) -> tuple[int, int]:
-        """The descriptor, and how often the channel had been left before it had that. Another thread may leave or open it."""
+        """The descriptor, and in which epoch it is that. Another thread may leave or open the channel."""
         while True:
-            leaves = self._leaves
+            epoch = self._epoch
             file = self._file
-            if self._leaves == leaves:
-                return file, leaves
+            if self._epoch == epoch:
+                return file, epoch
 
     def begin_sending(self, lines: bytes) -> tuple[bytes, int, int]:
-        """What is to be written so that these messages are sent, where in it they begin, and how often the channel had been left.
+        """What is to be written so that these messages are sent, where in it they begin, and in which epoch of the channel.
 
         One before may not be complete.
         """
-        leaves = self._leaves
-        rest = self._rest  # kept until `end_sending`, for whom an interrupt keeps from getting there
-        return rest + lines, len(rest), leaves
+        epoch = self._epoch
+        rest = self._rest if self._rest_of == epoch else b""  # kept until `end_sending`: an interrupt may keep us from there
+        return rest + lines, len(rest), epoch
 
-    def go_on_sending(self, lines: bytes, first: int, start: int, leaves: int) -> tuple[int, int, int]:
+    def go_on_sending(self, lines: bytes, first: int, start: int, epoch: int) -> tuple[int, int, int]:
         """Where to go on.
 
         Args:
             lines: what is to be written.
             first: where the messages begin in it.
             start: up to where it was accepted.
-            leaves: how often the channel had been left then.
+            epoch: in which epoch of the channel.
 
         Returns:
-            A descriptor, from where to write to that, and how often the channel had been left before it had that.
+            A descriptor, from where to write to that, and in which epoch it is that of the channel.
 
         Raises:
-            NoBus: as for `check_whom`.
+            NoBus: it has been opened again, and an address is another client's now.
         """
         file, now = self._now()
-        if now == leaves:
+        if now == epoch:
             return file, start, now
-        self.check_whom()
-        return file, max(begin_of_line(lines, start), first), now
-
-    def check_whom(self) -> None:
-        """Sees that what is sent on another channel than before is for nobody: an address is another client's there.
-
-        Raises:
-            NoBus: it is for somebody.
-        """
         if self._is_addressed:
             raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone")
+        return file, max(begin_of_line(lines, start), first), now
 
-    def stop_sending(self, lines: bytes, first: int, start: int, leaves: int) -> int:
+    def stop_sending(self, lines: bytes, first: int, start: int, epoch: int) -> int:
         """Ends what was interrupted, as `end_sending`. What a channel has had of a message is gone when that has been left."""
-        is_there = self._leaves == leaves and not self._left
-        return self.end_sending(lines, first, start if is_there else max(begin_of_line(lines, start), first))
+        is_there = self._epoch == epoch and not self._left
+        return self.end_sending(lines, first, start if is_there else max(begin_of_line(lines, start), first), epoch)
 
-    def end_sending(self, lines: bytes, first: int, start: int) -> int:
+    def end_sending(self, lines: bytes, first: int, start: int, epoch: int) -> int:
         """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts.
 
         Args:
             lines: what was to be written.
             first: where the messages begin in it.
             start: up to where it was accepted. Before `first`, the one before is still not complete.
+            epoch: in which epoch of the channel.
         """
         self.accepted = lines.count(b"\n", first, max(start, first))
-        self._rest = b""
+        self._rest, self._rest_of = b"", epoch
         if start < first:
             self._rest = lines[start:first]
         elif start and lines[start - 1] != 10:

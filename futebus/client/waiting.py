@@ -196,7 +196,7 @@ class Waiting(Endpoint[Item]):
     def _send_inside(self, lines: bytes, timeout: float | None) -> int:
         start = 0
         if timeout is None and not self._rest and len(lines) <= BLOCK:  # mostly so, and then this is all
-            file, leaves = self._now()
+            file, epoch = self._now()
             try:
                 start = os.write(file, lines)
             except OSError:
@@ -206,12 +206,12 @@ class Waiting(Endpoint[Item]):
                 return self.accepted
             first = 0
         else:
-            lines, first, leaves = self.begin_sending(lines)
+            lines, first, epoch = self.begin_sending(lines)
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while start < len(lines):
                 joins = self.joins
-                file, start, leaves = self.go_on_sending(lines, first, start, leaves)
+                file, start, epoch = self.go_on_sending(lines, first, start, epoch)
                 try:
                     try:
                         if end is None:
@@ -231,15 +231,14 @@ class Waiting(Endpoint[Item]):
                 except ValueError:
                     if not self._comes_again or self._left:
                         raise
-                    self.check_whom()
                     start = max(begin_of_line(lines, start), first)
                     self._open_again(joins, end)
         except ClientError as error:
             if not isinstance(error, TimedOut):  # what the bus had of a message is dropped
                 start = max(begin_of_line(lines, start), first)
-            error.accepted = self.stop_sending(lines, first, start, leaves)
+            error.accepted = self.stop_sending(lines, first, start, epoch)
             raise
         except BaseException:  # Ctrl-C, for one
-            self.stop_sending(lines, first, start, leaves)
+            self.stop_sending(lines, first, start, epoch)
             raise
-        return self.end_sending(lines, first, start)
+        return self.end_sending(lines, first, start, epoch)

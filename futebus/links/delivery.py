@@ -255,7 +255,7 @@ class Delivery:
         self._done.clear()
 
     async def _wait(
-        self, connection: Connection, is_over: Callable[[], bool], look: Callable[[], Awaitable[None]] | None
+        self, connection: Connection, is_over: Callable[[], bool], look: Callable[[], Awaitable[object]] | None
     ) -> None:
         """Waits for the thread that writes, however long that takes, and now and then looks whether it is of use."""
         look_at = time.monotonic() + LOOK_SECONDS

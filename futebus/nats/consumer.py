@@ -129,7 +129,7 @@ class Consumer:
         self._came_at = -math.inf
         """When the last message came."""
         self._is_owed = False
-        """Whether there was one, when a request ended, for which that had no room."""
+        """Whether there was one for which the last request had no room: if there is none by now, it has gone."""
         self._is_late = False
         """Whether messages may have waited before that one, for a while, without being told of."""
         self._waiting: deque[tuple[Message, Handed]] = deque()
@@ -396,13 +396,14 @@ class Consumer:
                     is_late = is_long_ago or (self._is_late and not self._pending)
                     if self._is_idle or self._is_unheard or is_long_ago:
                         await self.check(is_settled=not self._is_unheard)
+                    if self._is_owed:
+                        self._is_late |= not await self.check()
+                        self._is_owed = False
                     if self._is_idle:
                         self._look_around(await self._state(), is_late=is_late)
                     await self._ask()
                     # Whoever has the consumer by now, nothing of what was asked for is passed on before that is known.
                     await self.check()
-                    # The server has handed out by now what there is. If that is nothing, what was too long before has gone.
-                    self._is_late |= self._is_owed and not self._waiting
                     continue
                 if self._may_have_gone:
                     # The server has handed out what was held back, or came when it was not asked, as far as that was still there.
@@ -450,8 +451,11 @@ class Consumer:
                 self._gone(self._last)
         self._last, self._looked_at = state.last, self._ended_at
 
-    async def check(self, *, is_settled: bool = False) -> None:
+    async def check(self, *, is_settled: bool = False) -> int:
         """Sees that it is there, and ours. It tells who has asked when it was removed, and nobody else.
+
+        Returns:
+            How many messages the stream has for it that it has not handed out.
 
         Args:
             is_settled: whether nothing is under way of what it has handed out.
@@ -478,7 +482,7 @@ class Consumer:
             else:
                 if is_settled:
                     self._pending = info.num_pending or 0
-                return
+                return info.num_pending or 0
         raise self._stream.connection.lost()
 
     async def _compare(self) -> None:

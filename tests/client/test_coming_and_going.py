@@ -47,6 +47,54 @@ def test_a_master_that_waits_for_his_turn(bus: Mount) -> None:
     assert turns == ["two"]
 
 
+def test_what_is_addressed_goes_to_nobody_once_and_then_to_those_who_are_there(bus: Mount, remounting: Remounting) -> None:
+    """Who has found that the bus had gone does not find that for ever."""
+    with client.join(bus / "A_x", again=True) as peer:
+        bus.daemon.kill()
+        bus.daemon.wait()
+        with pytest.raises(client.TimedOut):
+            peer.read(timeout=0.05)
+        with pytest.raises(client.TimedOut):
+            peer.send(None, "nobody", timeout=0.05)
+        again = remounting(bus)
+        with pytest.raises(client.NoBus, match="opened again meanwhile"):
+            peer.send(None, "nobody", timeout=DEADLINE)
+        with client.join(again / "A_x") as other:
+            assert peer.send(other.id, "hello", timeout=DEADLINE) == 1
+            assert other.read(timeout=DEADLINE) == (peer.id, "hello")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_may_only_be_read_is_not_opened_again_by_who_writes(bus: Mount, *, again: bool) -> None:
+    with client.subscribe(bus / "B_x", again=again) as log:
+        for timeout in (None, DEADLINE):
+            with pytest.raises(client.ClientError, match="Bad file descriptor"):
+                log.send_block(b"line\n", timeout)
+        assert log.joins == 1
+
+
+def test_who_reads_goes_on_when_another_thread_opens_the_channel_again(bus: Mount) -> None:
+    with contextlib.ExitStack() as stack:
+        master = os.open(bus / ".U_x", os.O_WRONLY | os.O_CREAT)  # it does not read: who sends opens again and again
+        stack.callback(os.close, master)
+        channel = stack.enter_context(client.connect(bus / "U_x", again=True))
+        got: list[str] = []
+        reading = aside(lambda: got.append(channel.read()))
+
+        def send() -> None:
+            with contextlib.suppress(ValueError, client.ClientError):  # it is closed in the end
+                channel.send("x")
+
+        sending = aside(send)
+        until(lambda: channel.joins > 5, "it is opened again")
+        while not got:
+            os.write(master, b"line\n")
+            assert reading.is_alive() or got
+        reading.join(DEADLINE)
+        assert got == ["line"]
+    sending.join(DEADLINE)
+
+
 def test_half_of_a_long_message_does_not_go_to_another_master(mounting: Mounting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does it end the one that sends, when another thread is about to open the channel again."""
     bus = mounting("max_message=8M", "max_queue=2")

@@ -156,7 +156,7 @@ class Found:
             else:
                 with self._noting(name):
                     self._drained[name] = self._take(name)  # before it begins: a signal may come
-                    if starts:
+                    if starts and not self._is_over:
                         self._start(name)
 
     def start(self) -> None:

@@ -125,7 +125,8 @@ class DrainThread:
             with self._starting:
                 self._drain = drain
                 if self._is_closed:  # meanwhile
-                    self._let_go()
+                    drain.close()
+                    self._leave()
                     return
                 if self._stop_by:
                     drain.finish(FINISH_SECONDS)
@@ -180,6 +181,8 @@ class DrainThread:
         deadline = time.monotonic() + PATIENCE
         while not self._drain.is_joined and self._descriptor is None:
             self.check()
+            if self._stop_by:
+                return  # it ends
             if time.monotonic() > deadline:
                 raise QueryError(self._said.removesuffix("; waiting") or f"{self.channel} cannot be opened")
             time.sleep(0.005)
@@ -221,11 +224,18 @@ class DrainThread:
 
     def _let_go(self) -> None:
         """Closes everything that is open."""
-        was_closed, self._is_closed = self._is_closed, True
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._drain is not None:
             self._drain.close()
-        if not was_closed:
+        try:
             self._writer.close()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leaves a channel that was found."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -187,14 +187,13 @@ class Running:
         known: Offset = {}
         has_begun = False
         with contextlib.suppress(OSError, ValueError):
-            known, has_begun = json.loads(self._initial.read_text()), True
+            known, has_begun = dict(json.loads(self._initial.read_text())), True
         for name, spool in self._spools.items():
             if known.get(name, {}).get("spool") != spool.id or not spool.begin <= known[name]["line"] <= spool.end:
-                # What a query that has begun did not know then came later, and begins with what it has said since.
-                is_late = has_begun and name not in known
+                # What a query that has begun did not know then came later, and begins with what its drain has heard since.
+                is_late = has_begun and self._options.drains and name not in known
                 begin = spool.begin if is_late or self._options.starts_at == "earliest" else self._latest(name)
                 known[name] = self._at(name, begin)
-        known = {name: known[name] for name in self._spools}
         try:
             if self._options.drains:
                 self._initial.parent.mkdir(parents=True, exist_ok=True)
@@ -203,7 +202,7 @@ class Running:
             new.replace(self._initial)
         except OSError as error:  # a recorder's spool that may only be read
             say(f"{self._initial}: {error.strerror}; started again after a failure in its first batch, the query may miss lines")
-        return known
+        return {name: known[name] for name in self._spools}  # others may only be away
 
     def _latest(self, name: str) -> int:
         """Where a query begins that wants what comes from now on: with the first line that its own drain has heard."""

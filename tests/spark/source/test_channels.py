@@ -398,6 +398,27 @@ def test_what_a_channel_said_that_came_later_is_not_forgotten_when_the_first_bat
     assert second.said == first.said == [("B_b", "line")]
 
 
+def test_where_a_query_begins_is_known_of_a_spool_that_is_away_for_once(place: Path, drive: Drive) -> None:
+    spools = place / "spools"
+    spools.mkdir()
+    for name in ("B_a", "B_b"):
+        with SpoolWriter(spools / name, name) as writer:
+            writer.append(b"before\n" * 5)
+    first = drive(spools, spools, drain="external")
+    first.reader.stop()
+    (spools / "B_b").rename(place / "away")
+    second = drive(spools, spools, drain="external")
+    assert second.at == {"B_a": first.at["B_a"]}
+    second.reader.stop()
+    (place / "away").rename(spools / "B_b")
+    with SpoolWriter(spools / "B_b", "B_b") as writer:
+        writer.append(b"line\n")
+    third = drive(spools, spools, drain="external")
+    assert third.at == first.at
+    third.wait_for(1)
+    assert third.said == [("B_b", "line")]
+
+
 def test_what_waits_on_the_bus_when_a_query_ends_is_in_its_spool(bus: Mount, tmp_path: Path) -> None:
     """Who has written it does not write it again."""
     waits = threading.Event()
