@@ -165,6 +165,8 @@ class _Awaiting(Endpoint[Item]):
                     await self._waiter.until_writable(self.fileno())
                 except (NoBus, NoMaster):
                     # On another channel, an address is another client's.
+                    if self._comes_again and self._is_addressed and self._epoch == epoch and not self._is_opening:
+                        self._leave()  # whoever reads or sends next opens it
                     if not self._comes_again or self._is_addressed:
                         raise
                     start = max(begin_of_line(lines, start), first)  # what the bus had of a message has gone with it

@@ -279,9 +279,13 @@ class Endpoint(Generic[Item]):
             raise absent(error) from None
         except OSError as error:
             raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
+        self._opened(file)
         self._epoch += 1
         self._file = file
         self.joins += 1
+
+    def _opened(self, file: int) -> None:
+        """Is told the descriptor of a channel that has been opened, before anybody else can have it."""
 
     # ------------------------------------------------------------------------------------------ reading
 

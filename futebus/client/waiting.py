@@ -47,6 +47,11 @@ class Waiting(Endpoint[Item]):
         if not self._inside.retire(file):
             super()._close(file)
 
+    def _opened(self, file: int) -> None:
+        with self._hurrying:
+            if self._hurried:  # another thread must not wait for ever, for what it finds there either
+                os.set_blocking(file, False)
+
     def _open(self, wait: float) -> None:
         """Opens the channel, and waits so many seconds for that."""
         for pause in self.attempts(wait):
@@ -68,6 +73,19 @@ class Waiting(Endpoint[Item]):
             raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
         finally:
             self._opening.release()
+
+    def _part(self, epoch: int) -> None:
+        """Leaves a channel that has gone and comes again: whoever reads or sends next opens it.
+
+        Args:
+            epoch: of that one. Another thread may be about to open it.
+        """
+        if self._comes_again and self._opening.acquire(blocking=False):
+            try:
+                if self._epoch == epoch:
+                    self._leave()
+            finally:
+                self._opening.release()
 
     def _poll(self, events: int, end: float | None, what: str) -> None:
         poller = select.poll()  # select(2) knows no descriptor above 1023
@@ -222,6 +240,8 @@ class Waiting(Endpoint[Item]):
                     except BlockingIOError:
                         self._poll(select.POLLOUT, end, "the master has had no place for it in time")
                 except (NoBus, NoMaster):
+                    if self._is_addressed:
+                        self._part(epoch)
                     # On another channel, an address is another client's.
                     if not self._comes_again or self._is_addressed or (end is not None and time.monotonic() >= end):
                         raise

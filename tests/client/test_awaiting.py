@@ -331,6 +331,22 @@ def test_a_bus_that_comes_back(library: Any, bus: Mount, remounting: Remounting)
     library.run(main)
 
 
+def test_who_only_sends_to_an_addressed_channel_opens_it_again(library: Any, bus: Mount, remounting: Remounting) -> None:
+    doors = library.doors
+
+    async def main() -> None:
+        async with doors.publisher(bus / "A_x", again=True) as out:
+            again = remounting(bus)
+            with client.join(again / "A_x") as other:
+                for _ in range(2):
+                    with pytest.raises(client.NoBus):
+                        await out.send("nobody")
+                assert await out.send("hello") == 1
+                assert other.read(timeout=DEADLINE)[1] == "hello"
+
+    library.run(main)
+
+
 def test_a_master_that_ends_its_channel_reads_what_was_accepted_and_does_not_come_again(library: Any, bus: Mount) -> None:
     doors = library.doors
 

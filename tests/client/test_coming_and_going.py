@@ -64,6 +64,17 @@ def test_what_is_addressed_goes_to_nobody_once_and_then_to_those_who_are_there(b
             assert other.read(timeout=DEADLINE) == (peer.id, "hello")
 
 
+def test_who_only_sends_to_an_addressed_channel_opens_it_again(bus: Mount, remounting: Remounting) -> None:
+    with client.publisher(bus / "A_x", again=True) as out:
+        again = remounting(bus)
+        with client.join(again / "A_x") as other:
+            for _ in range(2):  # it finds that it has gone, and that it has been opened again
+                with pytest.raises(client.NoBus):
+                    out.send("nobody", timeout=DEADLINE)
+            assert out.send("hello", timeout=DEADLINE) == 1
+            assert other.read(timeout=DEADLINE)[1] == "hello"
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_what_may_only_be_read_is_not_opened_again_by_who_writes(bus: Mount, *, again: bool) -> None:
     with client.subscribe(bus / "B_x", again=again) as log:
@@ -93,6 +104,29 @@ def test_who_reads_goes_on_when_another_thread_opens_the_channel_again(bus: Moun
         reading.join(DEADLINE)
         assert got == ["line"]
     sending.join(DEADLINE)
+
+
+def test_who_reads_in_a_hurry_is_so_on_a_channel_too_that_is_opened_again_meanwhile(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.subscribe(bus / "B_x", again=True) as log:
+        poll, late = log._poll, []
+
+        def open_again(events: int, end: float | None, what: str) -> None:
+            if log.joins > 1:
+                poll(events, end, what)
+            else:
+                log.open_nowait()  # as another thread does, whose call has failed
+
+        def read() -> None:
+            with pytest.raises(client.TimedOut):
+                log.read(timeout=0.05)
+            late.append(True)
+
+        monkeypatch.setattr(log, "_poll", open_again)
+        reading = aside(read)
+        reading.join(DEADLINE)
+        assert late
 
 
 def test_half_of_a_long_message_does_not_go_to_another_master(mounting: Mounting, monkeypatch: pytest.MonkeyPatch) -> None:
