@@ -64,15 +64,16 @@ class Waiting(Endpoint[Item]):
             joins: how often it had been opened when it was found to be gone.
             end: until when that may take.
         """
-        if not self._opening.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
-            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
-        try:
-            if self.joins == joins and not self._left:
-                self._open(float("inf") if end is None else end - time.monotonic())
-        except TRANSIENT as error:
-            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
-        finally:
-            self._opening.release()
+        with self._inside.outside():
+            if not self._opening.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
+                raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
+            try:
+                if self.joins == joins and not self._left:
+                    self._open(float("inf") if end is None else end - time.monotonic())
+            except TRANSIENT as error:
+                raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
+            finally:
+                self._opening.release()
 
     def _part(self, epoch: int) -> None:
         """Leaves a channel that has gone and comes again: whoever reads or sends next opens it.

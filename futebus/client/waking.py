@@ -10,7 +10,7 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 @functools.cache
@@ -82,6 +82,25 @@ class Inside:
             wake(thread)
         self.bury()
         return True
+
+    @contextlib.contextmanager
+    def outside(self) -> Iterator[None]:
+        """Notes that this thread is in no call meanwhile, and has no descriptor in hand: what it has been in can be closed."""
+        thread = threading.get_native_id()
+        reads, sends = self.reader == thread, self.sender == thread
+        if reads:
+            self.reader = 0
+        if sends:
+            self.sender = 0
+        try:
+            yield
+        finally:
+            if self.retired:
+                self.bury()
+            if reads:
+                self.reader = thread
+            if sends:
+                self.sender = thread
 
     def bury(self) -> None:
         """Closes what has been retired, if nobody is inside any more. Who comes out calls it, if there is something."""

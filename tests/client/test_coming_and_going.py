@@ -12,6 +12,7 @@ import pytest
 import futebus.client as client
 from futebus.client.entry import enter
 
+from ..helpers.descriptors import descriptors
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE, until
@@ -104,6 +105,26 @@ def test_who_reads_goes_on_when_another_thread_opens_the_channel_again(bus: Moun
         reading.join(DEADLINE)
         assert got == ["line"]
     sending.join(DEADLINE)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_channel_that_is_opened_again_and_again_takes_no_more_files(bus: Mount, *, reads: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        master = os.open(bus / ".U_x", os.O_WRONLY | os.O_CREAT)  # it does not read
+        stack.callback(os.close, master)
+        channel = stack.enter_context(client.connect(bus / "U_x", again=True))
+
+        def go_on(work: Callable[[], object]) -> None:
+            with contextlib.suppress(ValueError, client.ClientError):  # it is closed in the end
+                work()
+
+        if reads:
+            aside(lambda: go_on(channel.read))
+        aside(lambda: go_on(lambda: channel.send("x")))
+        until(lambda: channel.joins > 3, "it is opened again")
+        before = descriptors()
+        until(lambda: channel.joins > 30, "it is opened again and again")
+        until(lambda: descriptors() <= before + 3, "what it has left is closed")
 
 
 def test_who_reads_in_a_hurry_is_so_on_a_channel_too_that_is_opened_again_meanwhile(
