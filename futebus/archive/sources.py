@@ -11,7 +11,7 @@ from ..core.kinds import has_master
 from ..host.mounted import is_bus
 from ..host.terminal import Terminal
 from ..spark.source.channels import Found, LeftOut
-from ..spark.source.drains import DrainThread, empty, wait_until_free
+from ..spark.source.drains import DrainThread, empty, stop_all, wait_until_free
 from ..spool import Spool, SpoolError
 from ..spool.layout import IDENTITY
 from .archive import Position
@@ -126,12 +126,7 @@ class Sources:
         """Takes what the bus still has, if it does not take long, and lets go of the channels. It may be called again."""
         if self._found is not None:
             self._found.stop()
-        drained = list(self._drained.values())
-        for one in drained:  # all at the same time
-            one.finish()
-        with contextlib.ExitStack() as stack:  # each of them, also when another one fails
-            for one in drained:
-                stack.callback(one.stop)
+        stop_all(self._drained.values())
 
     def forget(self, safe: dict[str, Position]) -> None:
         """Takes from the spools what no query can ask for again.

@@ -169,16 +169,16 @@ class _Awaiting(Endpoint[Item]):
                         self._leave()  # whoever reads or sends next opens it
                     if not self._comes_again or self._is_addressed:
                         raise
-                    start = max(begin_of_line(lines, start), first)  # what the bus had of a message has gone with it
+                    start = begin_of_line(lines, start, first)  # what the bus had of a message has gone with it
                     await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     await self._open_again(joins)
                 except ValueError:
                     if not self._comes_again or self._left:
                         raise
-                    start = max(begin_of_line(lines, start), first)
+                    start = begin_of_line(lines, start, first)
                     await self._open_again(joins)
         except ClientError as error:  # what the bus had of a message is dropped
-            error.accepted = self.end_sending(lines, first, max(begin_of_line(lines, start), first), epoch)
+            error.accepted = self.end_sending(lines, first, begin_of_line(lines, start, first), epoch)
             raise
         except BaseException:  # cancelled
             self.stop_sending(lines, first, start, epoch)

@@ -101,9 +101,9 @@ def end_of_block(lines: bytes, start: int, most: int = BLOCK) -> int:
     return lines.rfind(b"\n", start, start + most) + 1 or lines.find(b"\n", start + most) + 1
 
 
-def begin_of_line(lines: bytes, start: int) -> int:
-    """Where the line begins that `start` is in."""
-    return lines.rfind(b"\n", 0, start) + 1
+def begin_of_line(lines: bytes, start: int, first: int = 0) -> int:
+    """Where the line begins that `start` is in; `first` if that is behind it."""
+    return max(lines.rfind(b"\n", 0, start) + 1, first)
 
 
 class Endpoint(Generic[Item]):
@@ -402,12 +402,12 @@ class Endpoint(Generic[Item]):
             return file, start, now
         if self._is_addressed:
             raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone")
-        return file, max(begin_of_line(lines, start), first), now
+        return file, begin_of_line(lines, start, first), now
 
     def stop_sending(self, lines: bytes, first: int, start: int, epoch: int) -> int:
         """Ends what was interrupted, as `end_sending`. What a channel has had of a message is gone when that has been left."""
         is_there = self._epoch == epoch and not self._left
-        return self.end_sending(lines, first, start if is_there else max(begin_of_line(lines, start), first), epoch)
+        return self.end_sending(lines, first, start if is_there else begin_of_line(lines, start, first), epoch)
 
     def end_sending(self, lines: bytes, first: int, start: int, epoch: int) -> int:
         """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts.

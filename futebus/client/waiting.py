@@ -246,17 +246,17 @@ class Waiting(Endpoint[Item]):
                     # On another channel, an address is another client's.
                     if not self._comes_again or self._is_addressed or (end is not None and time.monotonic() >= end):
                         raise
-                    start = max(begin_of_line(lines, start), first)  # what the bus had of a message has gone with it
+                    start = begin_of_line(lines, start, first)  # what the bus had of a message has gone with it
                     time.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     self._open_again(joins, end)
                 except ValueError:
                     if not self._comes_again or self._left:
                         raise
-                    start = max(begin_of_line(lines, start), first)
+                    start = begin_of_line(lines, start, first)
                     self._open_again(joins, end)
         except ClientError as error:
             if not isinstance(error, TimedOut):  # what the bus had of a message is dropped
-                start = max(begin_of_line(lines, start), first)
+                start = begin_of_line(lines, start, first)
             error.accepted = self.stop_sending(lines, first, start, epoch)
             raise
         except BaseException:  # Ctrl-C, for one

@@ -394,10 +394,9 @@ class Consumer:
                 if not self._is_asked:
                     is_long_ago = not self._pending and loop.time() - self._ended_at > LATE_SECONDS
                     is_late = is_long_ago or (self._is_late and not self._pending)
-                    if self._is_idle or self._is_unheard or is_long_ago:
-                        await self.check(is_settled=not self._is_unheard)
-                    if self._is_owed:
-                        self._is_late |= not await self.check()
+                    if self._is_idle or self._is_unheard or is_long_ago or self._is_owed:
+                        left = await self.check(is_settled=(self._is_idle or is_long_ago) and not self._is_unheard)
+                        self._is_late |= self._is_owed and not left
                         self._is_owed = False
                     if self._is_idle:
                         self._look_around(await self._state(), is_late=is_late)
@@ -454,11 +453,11 @@ class Consumer:
     async def check(self, *, is_settled: bool = False) -> int:
         """Sees that it is there, and ours. It tells who has asked when it was removed, and nobody else.
 
-        Returns:
-            How many messages the stream has for it that it has not handed out.
-
         Args:
             is_settled: whether nothing is under way of what it has handed out.
+
+        Returns:
+            How many messages the stream has for it that it has not handed out.
 
         Raises:
             Taken, Disputed: it is not.

@@ -221,11 +221,11 @@ def test_half_of_a_long_message_is_not_forgotten_when_there_is_still_no_place(mo
 def test_what_is_addressed_does_not_go_to_others_on_a_channel_that_another_thread_has_opened_again(bus: Mount) -> None:
     """Whoever has that number there."""
     with client.join(bus / "A_x", again=True) as peer:
-        lines, first, leaves = peer.begin_sending(b"{2}one\n{2}two\n")
-        assert peer.go_on_sending(lines, first, 7, leaves) == (peer.fileno(), 7, leaves)
+        lines, first, epoch = peer.begin_sending(b"{2}one\n{2}two\n")
+        assert peer.go_on_sending(lines, first, 7, epoch) == (peer.fileno(), 7, epoch)
         peer.open_nowait()
         with pytest.raises(client.NoBus, match="opened again meanwhile"):
-            peer.go_on_sending(lines, first, 7, leaves)
+            peer.go_on_sending(lines, first, 7, epoch)
 
 
 def test_one_thread_may_be_in_a_hurry_and_the_other_not(bus: Mount) -> None:

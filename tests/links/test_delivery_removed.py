@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,16 @@ def read_until(master: Collector, is_over: Callable[[bytes], bool], what: str, s
     return found
 
 
+def waiting(linking: Linking, bus: Mount, url: str, place: Path, master: Collector, line: bytes = b"0", **how: Any) -> Link:
+    """A delivery of a stream that has one message, which has come. It waits for more."""
+    server = url[: url.index("/LINES")]
+    say(server, "lines.a", line)
+    link = deliver(linking, bus / "U_x", url, place, **how)
+    assert master.lines(1) == [line.decode()]
+    until(lambda: info_of(server).num_waiting, "it waits for more")
+    return link
+
+
 def publish_each(url: str, *subjects: str, prefix: str = "") -> None:
     """Publishes a message on each subject; its line is the subject, without what all begin with."""
 
@@ -188,10 +199,7 @@ def test_what_goes_before_a_delivery_hears_that_it_has_got_all_that_it_asked_for
     """However soon it asks for more then; and whether anything comes behind it or not."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES{subject}"
-    say(keeping.url, "lines.a", b"0")
-    link = deliver(linking, bus / "U_x", url, place)
-    master.lines(1)
-    until(lambda: info_of(keeping.url).num_waiting, "it waits for more")
+    link = waiting(linking, bus, url, place, master)
     with stopped(link.process):
         say(keeping.url, "lines.a", *(b"%d" % number for number in range(1, 1 + BATCH)))
         until(lambda: not info_of(keeping.url).num_waiting, "it has got all that it has asked for")
@@ -213,10 +221,7 @@ def test_what_goes_behind_what_comes_while_the_stream_is_looked_at_is_said(
     """All that is asked for then may come at once."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES/lines.a"
-    say(keeping.url, "lines.a", b"0")
-    link = linking("--deliver", url, "--state", place / "state", bus / "U_x", script=STOPPING + COMMAND)
-    master.lines(1)
-    until(lambda: info_of(keeping.url).num_waiting, "it waits for more")
+    link = waiting(linking, bus, url, place, master, script=STOPPING + COMMAND)
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1, 1 + BATCH)))
     until(lambda: (stat := stat_of(str(link.process.pid))) and stat.state == "T", "it is stopped")
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1 + BATCH, 1 + 2 * BATCH)))
@@ -237,11 +242,8 @@ def test_what_was_too_long_for_what_is_asked_for_and_has_gone_is_said(
     """The request has ended by it, long after anything else came."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES/lines.a"
-    say(keeping.url, "lines.a", b"0")
-    link = deliver(linking, bus / "U_x", url, place)
-    master.lines(1)
+    link = waiting(linking, bus, url, place, master)
     came = time.monotonic()
-    until(lambda: info_of(keeping.url).num_waiting, "it waits for more")
     with stopped(link.process):
         until(lambda: time.monotonic() > came + 2 * LATE_SECONDS, "it is long ago that one came")
         say(keeping.url, "lines.a", b"line\n" * 80_000)
@@ -322,10 +324,7 @@ def test_what_comes_and_goes_while_a_delivery_stands_still_is_said(
     """Also if it goes on before it finds that its server has not been heard of for long."""
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES/lines.a"
-    say(keeping.url, "lines.a", b"first")
-    link = linking("--deliver", url, "--state", place / "state", bus / "U_x", script=script + COMMAND)
-    assert master.lines(1) == ["first"]
-    until(lambda: info_of(keeping.url).num_waiting, "it waits for more")
+    link = waiting(linking, bus, url, place, master, b"first", script=script + COMMAND)
     link.process.send_signal(signal.SIGSTOP)
     until(lambda: not info_of(keeping.url).num_waiting, "its server waits for it no more")
     ended = time.monotonic()

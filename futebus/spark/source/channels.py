@@ -142,17 +142,20 @@ class Found:
             self._say(f"{self._bus}: the bus is back")
         self._has_bus = True
         self._left_out.keep(name for name in names if name not in self._drained)
-        due = [name for name in names if name not in self._drained and self._left_out.is_due(name)]
+        due = []
+        for name in names:
+            if name not in self._drained and self._left_out.is_due(name):
+                if why := self._unfit(name):
+                    self._left_out.note(name, f"{self._bus / name}: {why}")
+                else:
+                    due.append(name)
         # Once: others' lines are not to wait again and again for what could not be had.
-        wait_until_free((name for name in due if not self._left_out.has(name) and not self._unfit(name)), self._spool_of)
+        wait_until_free((name for name in due if not self._left_out.has(name)), self._spool_of)
         for name in due:
             if self._is_over:
                 return
-            channel = self._bus / name
-            if why := self._unfit(name):
-                self._left_out.note(name, f"{channel}: {why}")
-            elif len(self._drained) >= self._most:
-                self._left_out.note(name, f"{channel}: more than {self._most} channels need more open files (ulimit -n)")
+            if len(self._drained) >= self._most:
+                self._left_out.note(name, f"{self._bus / name}: more than {self._most} channels need more open files (ulimit -n)")
             else:
                 with self._noting(name):
                     self._drained[name] = self._take(name)  # before it begins: a signal may come

@@ -16,7 +16,7 @@ from ...spool import LinesGone, NotASpool, Spool, SpoolError
 from ..options import QueryError, SourceOptions
 from ..telling import say
 from .channels import Found, LeftOut, unfit
-from .drains import DrainThread, empty, remove, remove_rest, wait_until_free
+from .drains import DrainThread, empty, remove, remove_rest, stop_all, wait_until_free
 from .partitions import LinesPartition, cut, say_damage
 from .query import Offset
 
@@ -354,12 +354,7 @@ class Running:
         if self._found is not None:
             self._found.stop()
         with self._stopping:
-            drained = list(self._drained.values())
-            for one in drained:  # all at the same time
-                one.finish()
-            with contextlib.ExitStack() as stack:  # each of them, also when another one fails
-                for one in drained:
-                    stack.callback(one.stop)
+            stop_all(self._drained.values())
             self._drained = {}
             self._has_stopped = True
             self._word.put(None)

@@ -103,6 +103,21 @@ def listens(bus: Mount, count: int) -> bool:
     return len(bus.clients(rw="r-+")) == count
 
 
+@contextlib.contextmanager
+def without_thread(monkeypatch: pytest.MonkeyPatch, channel: str) -> Iterator[None]:
+    """The system has no thread for the drain of a channel meanwhile."""
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == f"drain {channel}":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        yield
+
+
 ODD = ["B_a b ", "B_new\nline", "B_\x1b[2J", "B_wörld", "B_%41,x", "B_\\", "A_'\"*?[]{}", "B_" + "n" * 252]
 UNFIT = [os.fsdecode(b"B_\xff"), "B_" + "n" * 253]
 
@@ -556,19 +571,13 @@ def test_a_channel_for_which_no_thread_can_be_had_is_left_out_and_not_kept_open(
             writer.append(b"before\n")
     for name in ("B_full", "B_good"):
         bus.touch(name)
-    begin, is_full = threading.Thread.start, True
-
-    def start(thread: threading.Thread) -> None:
-        if is_full and thread.name == "drain B_full":
-            raise RuntimeError("can't start new thread")
-        begin(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start)
-    driver = drive(bus.path, place, startingOffsets="earliest")
-    assert driver.words(capsys, 1) == [f"futebus: {bus / 'B_full'} cannot be recorded: can't start new thread; it is left out"]
-    assert listens(bus, 1)
-    assert (place / "B_full").exists() == is_there
-    is_full = False
+    with without_thread(monkeypatch, "B_full"):
+        driver = drive(bus.path, place, startingOffsets="earliest")
+        assert driver.words(capsys, 1) == [
+            f"futebus: {bus / 'B_full'} cannot be recorded: can't start new thread; it is left out"
+        ]
+        assert listens(bus, 1)
+        assert (place / "B_full").exists() == is_there
     driver.wait_until(lambda: listens(bus, 2), "it is read")
     for name in ("B_full", "B_good"):
         (bus / name).write_bytes(b"line\n")
@@ -587,15 +596,7 @@ def test_where_a_query_begins_is_kept_when_a_channel_cannot_be_had_for_once(
     (bus / "B_x").write_bytes(b"one\ntwo\n")
     until(lambda: Spool(place / "B_x").end == 2, "they are taken")
     first.reader.stop()
-    begin = threading.Thread.start
-
-    def start(thread: threading.Thread) -> None:
-        if thread.name == "drain B_x":
-            raise RuntimeError("can't start new thread")
-        begin(thread)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
+    with without_thread(monkeypatch, "B_x"):
         second = drive(bus.path, place)
         assert second.at == first.at
         second.reader.prepareForTriggerAvailableNow()
