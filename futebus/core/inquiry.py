@@ -21,7 +21,7 @@ SHUT = 0xF5 << 8 | 2
 
 _ROLES = {role: role.value[0].encode() for role in Role}
 _READS, _WRITES, _BULK = 1, 2, 4
-_ENDED, _REMOVED = 1, 2
+_ENDED, _REMOVED, _SHUT = 1, 2, 4
 
 
 class Inquiry(NamedTuple):
@@ -40,6 +40,8 @@ class Inquiry(NamedTuple):
     """Whether the channel's master is gone, or the bus goes down."""
     is_removed: bool
     """Whether the channel has no name any more."""
+    is_shut: bool
+    """Whether its master takes no more messages, or is gone. A bus of an older futebus does not tell that."""
     dropped: int
     """Messages for it that were pushed out of its full rlist."""
     sent: int
@@ -56,7 +58,7 @@ def answer(client: Client, *, is_shutting_down: bool) -> bytes:
     """What a client is told."""
     channel, mailbox = client.channel, client.mailbox
     access = _READS * client.access.reads | _WRITES * client.access.writes | _BULK * client.bulk
-    state = _ENDED * (channel.is_dead or is_shutting_down) | _REMOVED * (not channel.is_named)
+    state = _ENDED * (channel.is_dead or is_shutting_down) | _REMOVED * (not channel.is_named) | _SHUT * channel.is_shut
     return FORM.pack(
         client.id,
         channel.kind.letter,
@@ -88,6 +90,7 @@ def read(told: bytes) -> Inquiry:
             bool(access & _BULK),
             bool(state & _ENDED),
             bool(state & _REMOVED),
+            bool(state & _SHUT),
             *counts,
         )
     except (struct.error, UnicodeDecodeError, StopIteration):

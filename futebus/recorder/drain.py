@@ -360,7 +360,8 @@ class Drain:
         except OSError:
             return False  # the next read will tell why
         if self._is_master:
-            if not self._has_said_removed:
+            told = None if self._has_said_removed else asked(descriptor)
+            if told and not told.is_shut:  # or else it is the recorder that has done it
                 self._has_said_removed = True
                 self._say(f"{self.channel}: its name has been removed; who has it open is heard, and nobody else can be")
             return False

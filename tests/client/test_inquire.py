@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from futebus.client.inquire import inquire
+from futebus.client.shut import shut
 from futebus.core.inquiry import FORM, REQUEST
 from futebus.core.kinds import Role
 from tests.helpers.mounts import Mount, Mounting, bash, run
@@ -24,11 +25,19 @@ def test_a_client_knows_its_own_number_and_role(bus: Mount) -> None:
     assert (told.id, told.letter, told.role, told.reads, told.writes, told.bulk) == (1, "S", Role.MASTER, True, True, False)
     told = inquire(slave)
     assert (told.id, told.letter, told.role, told.reads, told.writes, told.bulk) == (2, "S", Role.SLAVE, True, False, True)
-    assert not told.has_ended
+    assert (told.has_ended, told.is_removed, told.is_shut) == (False, False, False)
+    shut(master)
+    told = inquire(slave)
+    assert (told.has_ended, told.is_removed, told.is_shut) == (False, True, True)
     os.close(master)
     until(lambda: inquire(slave).has_ended, "the slave hears that its master has gone")
     assert inquire(slave).is_removed
     os.close(slave)
+    master = os.open(bus / ".U_x", os.O_RDWR | os.O_CREAT)
+    (bus / "U_x").unlink()
+    told = inquire(master)
+    assert (told.has_ended, told.is_removed, told.is_shut) == (False, True, False)
+    os.close(master)
 
 
 def test_it_counts_what_waits_what_was_read_and_what_was_dropped(mounting: Mounting) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from futebus.client.shut import shut
 from futebus.recorder.channel import BusAway, open_channel
 from futebus.recorder.drain import READ_LEAST, Drain
 from futebus.spool import Spool, SpoolWriter
@@ -179,6 +180,16 @@ def test_a_master_says_that_its_name_was_removed_though_somebody_goes_on_writing
     heard = drain.writer.end
     drain.wait_for_lines(heard + 1)
     assert old.poll() is None
+
+
+def test_a_master_that_was_shut_was_removed_by_nobody(bus: Mount, draining: Draining) -> None:
+    """A recorder that ends shuts its channel, and then tells the drain."""
+    drain = draining(bus / "U_x", is_master=True).wait_until_joined()
+    numbers = map(int, os.listdir("/proc/self/fd"))
+    (master,) = [each for each in numbers if os.path.realpath(f"/proc/self/fd/{each}").startswith(str(bus.path / ""))]
+    shut(master)
+    assert not drain.drain._is_removed(master)
+    assert not drain.words
 
 
 def test_a_master_whose_name_was_removed_stays_with_its_slaves(bus: Mount, place: Path, draining: Draining) -> None:
