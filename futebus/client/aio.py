@@ -67,10 +67,13 @@ class _Asyncio:
                 remove(descriptor)
                 waiting.discard(ready)
                 if not waiting:
-                    self._waited.pop(descriptor, None)
+                    del self._waited[descriptor]
 
     def closing(self, descriptor: int) -> None:
-        for ready in self._waited.pop(descriptor, ()):
+        waiting = self._waited.pop(descriptor, set())
+        woken = [*waiting]
+        waiting.clear()  # whoever comes out finds that it is not his any more
+        for ready in woken:
             loop = ready.get_loop()
             loop.remove_reader(descriptor)
             loop.remove_writer(descriptor)

@@ -7,12 +7,12 @@ So calls have no timeouts: trio and asyncio have better ones.
 import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
-from .channel import RETRY_SECONDS, Endpoint, Mastery, Way, begin_of_line, way_to
-from .errors import ClientError, Ended, NoBus, NoClient, NoMaster
-from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, texts
+from .channel import RETRY_SECONDS, Endpoint, Mastery, Opening, Way, begin_of_line, check_whole, way_to
+from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, NotOpen, is_own
+from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
 
 Read = TypeVar("Read")
 
@@ -43,10 +43,11 @@ class Iteration(Generic[Read]):
 
     Args:
         read: what waits for the next.
+        channel: where that comes from.
     """
 
-    def __init__(self, read: Callable[[], Awaitable[Read]]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[], Awaitable[Read]], channel: "_Awaiting[Any]") -> None:
+        self._read, self._channel = read, channel
 
     def __aiter__(self) -> Self:
         return self
@@ -56,13 +57,17 @@ class Iteration(Generic[Read]):
             return await self._read()
         except Ended:
             raise StopAsyncIteration from None
+        except NotOpen:
+            if not self._channel.has_left:
+                raise
+            raise StopAsyncIteration from None  # it was closed in the loop, or by another task
 
 
 class _Awaiting(Endpoint[Item]):
     """A channel whose calls are awaited. `async with` opens it."""
 
-    def __init__(self, way: Way, cut: object, waiter: Waiter) -> None:
-        super().__init__(way, cut, is_blocking=False)  # type: ignore[arg-type]
+    def __init__(self, way: Way, cut: Any, waiter: Waiter) -> None:
+        super().__init__(way, cut, is_blocking=False)
         self._waiter = waiter
         self._is_opening = False
         """Whether a task opens it again."""
@@ -76,7 +81,7 @@ class _Awaiting(Endpoint[Item]):
 
     def _leave(self) -> None:
         if self.is_open:
-            self._waiter.closing(self._file)
+            self._waiter.closing(self._now.file)
         super()._leave()
 
     async def open(self) -> None:
@@ -86,22 +91,30 @@ class _Awaiting(Endpoint[Item]):
             ClientError: as for `Endpoint.open_nowait`.
         """
         await self._waiter.checkpoint()
-        self._left = False
+        self._is_left = self._is_shut = False
         await self._open(self.way.wait)
 
-    async def _open(self, wait: float) -> None:
-        for pause in self.attempts(wait):
+    @property
+    def has_left(self) -> bool:
+        """Whether its owner has closed it."""
+        return self._is_left
+
+    async def _open(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> None:
+        for pause in self.attempts(wait, closings, gone):
             await self._waiter.sleep(pause)
 
-    async def _open_again(self, joins: int) -> None:
-        """Opens the channel again, unless another task does so, or has done so since it had been opened so often."""
+    async def _open_again(self, gone: Opening, closings: int) -> None:
+        """Opens the channel again, unless another task does so, or has done so since.
+
+        Args:
+            gone: the one that was found to be gone, or not open.
+            closings: how often its owner had closed it when the call began that has found that.
+        """
         while self._is_opening:
             await self._waiter.sleep(RETRY_SECONDS[0])
-        if self.joins != joins or self._left:
-            return
         self._is_opening = True
         try:
-            await self._open(math.inf)
+            await self._open(math.inf, closings, gone)
         finally:
             self._is_opening = False
 
@@ -116,30 +129,35 @@ class _Awaiting(Endpoint[Item]):
             ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
         self.check_nothing_pending()
-        return await self._block()
+        data = await self._block()
+        self._taken = []
+        return data
 
     async def _block(self) -> bytes:
         await self._waiter.checkpoint()
+        closings = self._closings
         while True:
-            joins = self.joins
+            opening = self._now
             try:
-                return self.read_block_nowait()
+                return self._read_nowait()
             except BlockingIOError:
                 await self._waiter.until_readable(self.fileno())
-            except (Ended, NoBus):
-                if not self._comes_again:
+            except (Ended, NoBus) as error:
+                if not self.way.again or not is_own(error):
                     raise
-                await self._open_again(joins)
-            except ValueError:  # it is not open: another task opens it, or has tried in vain
-                if not self._comes_again or self._left:
+                if self._is_shut:
+                    raise self._ended() from None
+                await self._open_again(opening, closings)
+            except NotOpen as error:  # another task opens it, or has tried in vain
+                if not self.way.again or self._is_left or not is_own(error):
                     raise
-                await self._open_again(joins)
+                await self._open_again(opening, closings)
 
     async def _next(self) -> Item:
         while True:
             for item in self._items:
                 return item
-            self._items = iter(self._cut(await self._block()))
+            self._hand_on(await self._block())
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -152,38 +170,51 @@ class _Awaiting(Endpoint[Item]):
         Raises:
             ClientError: as for `send`.
         """
-        lines, first, epoch = self.begin_sending(lines)
-        start = 0
+        check_whole(lines)
+        return await self._send(lines)
+
+    async def _send(self, lines: bytes, of: Opening | None = None) -> int:
+        self.accepted, place, closings = 0, [0], self._closings
+        lines, first, opening = self.begin_sending(lines, of)
         try:
             await self._waiter.checkpoint()
-            while start < len(lines):
-                joins = self.joins
-                file, start, epoch = self.go_on_sending(lines, first, start, epoch)
+            while place[-1] < len(lines):
+                start, opening = self.go_on_sending(lines, first, place[-1], opening)
+                place.append(start)
                 try:
-                    start = self.send_nowait(lines, start, file)
+                    self._send_from(lines, place, opening)
                 except BlockingIOError:
                     await self._waiter.until_writable(self.fileno())
-                except (NoBus, NoMaster):
+                except (NoBus, NoMaster) as error:
+                    if not is_own(error):
+                        raise
                     # On another channel, an address is another client's.
-                    if self._comes_again and self._is_addressed and self._epoch == epoch and not self._is_opening:
+                    if self._comes_again and self._is_addressed and self._now is opening and not self._is_opening:
                         self._leave()  # whoever reads or sends next opens it
                     if not self._comes_again or self._is_addressed:
                         raise
-                    start = begin_of_line(lines, start, first)  # what the bus had of a message has gone with it
+                    place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
-                    await self._open_again(joins)
-                except ValueError:
-                    if not self._comes_again or self._left:
+                    if isinstance(error, NoMaster) and not self._has_ended(opening):
+                        continue
+                    if self._now is opening and self.way.reads:
+                        self._keep(opening)
+                    await self._open_again(opening, closings)
+                except NotOpen as error:
+                    if not self._comes_again or self._is_left or not is_own(error):
                         raise
-                    start = begin_of_line(lines, start, first)
-                    await self._open_again(joins)
-        except ClientError as error:  # what the bus had of a message is dropped
-            error.accepted = self.end_sending(lines, first, begin_of_line(lines, start, first), epoch)
+                    place.append(begin_of_line(lines, place[-1], first))
+                    await self._open_again(opening, closings)
+            return self.end_sending(lines, first, place[-1], opening)
+        except ClientError as error:
+            start = (
+                begin_of_line(lines, place[-1], first) if is_own(error) else place[-1]
+            )  # what the bus had of a message is dropped
+            error.accepted = self.stop_sending(lines, first, start, opening)
             raise
         except BaseException:  # cancelled
-            self.stop_sending(lines, first, start, epoch)
+            self.stop_sending(lines, first, place[-1], opening)
             raise
-        return self.end_sending(lines, first, start, epoch)
 
 
 class Reader(_Awaiting[Text], Generic[Text]):
@@ -194,7 +225,7 @@ class Reader(_Awaiting[Text], Generic[Text]):
         return await self._next()
 
     def __aiter__(self) -> Iteration[Text]:
-        return Iteration(self.read)
+        return Iteration(self.read, self)
 
 
 class Publisher(_Awaiting[str]):
@@ -233,11 +264,11 @@ class Peer(_Awaiting[tuple[int, Text]], Generic[Text]):
         return await self._next()
 
     def __aiter__(self) -> Iteration[tuple[int, Text]]:
-        return Iteration(self.read)
+        return Iteration(self.read, self)
 
     async def send(self, client: int | None, *messages: str | bytes) -> int:
         """Sends messages to one client, or to all others who read, as `futebus.client.Peer.send`."""
-        return await self.send_block(joined(messages, address_of(client)))
+        return await self._send(joined(messages, address_of(client)), opening_of(client))
 
 
 class Service(_Awaiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
@@ -251,16 +282,19 @@ class Service(_Awaiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
                 return sender, text
 
     def __aiter__(self) -> Iteration[tuple[int, Text]]:
-        return Iteration(self.read)
+        return Iteration(self.read, self)
 
     def events(self) -> Iteration[Event[Text]]:
         """As iterating, and who opens and closes the channel too."""
-        return Iteration(self._next)
+        return Iteration(self._next, self)
 
     async def answer(self, client: int, *messages: str | bytes) -> bool:
         """Sends messages to one slave, as `futebus.client.Service.answer`. Returns whether it got them."""
+        lines = joined(messages, address := address_of(client))
+        if len(lines) <= (len(address) + 1) * len(messages):
+            return False  # the bus takes empty lines and discards them
         try:
-            await self.send_block(joined(messages, address_of(client)))
+            await self._send(lines, opening_of(client))
         except NoClient:
             return False
         except NoBus:
@@ -291,7 +325,7 @@ class Doors:
     def subscribe(self, path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Reader[str] | Reader[bytes]:
         """Listens to a channel, as `futebus.client.subscribe` does."""
         way = Way(way_to(path, "USB", "subscribe()"), writes=False, creates=True, **how)
-        return Reader(way, texts(kind), self._waiter)  # type: ignore[type-var]
+        return Reader(way, texts(kind), self._waiter)
 
     def publisher(self, path: Path, **how: Unpack[Creates]) -> Publisher:
         """Opens a channel to write to it, as `futebus.client.publisher` does."""
@@ -309,12 +343,13 @@ class Doors:
     def connect(self, path: Path, kind: type[bytes], **how: Unpack[Creates]) -> Slave[bytes]: ...
     def connect(self, path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Slave[str] | Slave[bytes]:
         """Becomes a slave of a U or S channel, or one of those on a B channel, who reads and writes."""
-        return Slave(Way(way_to(path, "USB", "connect()"), creates=True, **how), texts(kind), self._waiter)  # type: ignore[type-var]
+        return Slave(Way(way_to(path, "USB", "connect()"), creates=True, **how), texts(kind), self._waiter)
 
     async def call(self, path: Path, request: Text, **how: Unpack[Waits]) -> Text:
         """Asks a service one thing."""
         if not encoded(request):
             raise ValueError("a request is a line that is not empty")
+        how["again"] = False  # another service knows nothing of what this one was asked
         async with self.connect(way_to(path, "S", "call()"), bytes, **how) as slave:
             await slave.send(request)
             return like(request, await slave.read())
@@ -328,7 +363,7 @@ class Doors:
     ) -> Collector[str] | Collector[bytes]:
         """Becomes the master of a U channel, who gets every line that anybody writes to it."""
         way = Way(way_to(path, "U", "collect()"), is_master=True, **how)
-        return Collector(way, texts(kind), self._waiter)  # type: ignore[type-var]
+        return Collector(way, texts(kind), self._waiter)
 
     @overload
     def serve(self, path: Path, kind: type[str] = ..., **how: Unpack[Creates]) -> Service[str]: ...
@@ -337,7 +372,7 @@ class Doors:
     def serve(self, path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Service[str] | Service[bytes]:
         """Becomes the master of an S channel, who answers what slaves ask."""
         way = Way(way_to(path, "S", "serve()"), is_master=True, **how)
-        return Service(way, events(kind), self._waiter)  # type: ignore[type-var]
+        return Service(way, events(kind), self._waiter)
 
     @overload
     def join(self, path: Path, kind: type[str] = ..., **how: Unpack[Creates]) -> Peer[str]: ...
@@ -346,4 +381,4 @@ class Doors:
     def join(self, path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]) -> Peer[str] | Peer[bytes]:
         """Joins an A channel, on which each can write to each."""
         way = Way(way_to(path, "A", "join()"), creates=True, **how)
-        return Peer(way, addressed(kind), self._waiter)  # type: ignore[type-var]
+        return Peer(way, addressed(kind), self._waiter)

@@ -7,7 +7,7 @@ from typing import Generic, TypedDict, Unpack, overload
 
 from .channel import Mastery, Way, way_to
 from .errors import NoBus, NoClient
-from .messages import Event, Text, What, address_of, addressed, encoded, events, joined, like, texts
+from .messages import Event, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
 from .waiting import Waiting
 
 Path = str | os.PathLike[str]
@@ -95,7 +95,7 @@ class Peer(Waiting[tuple[int, Text]], Generic[Text]):
         Raises:
             NoClient: there is no such client, or it does not read. Otherwise as for `Publisher.send`.
         """
-        return self._send(joined(messages, address_of(client)), timeout)
+        return self._send(joined(messages, address_of(client)), timeout, opening_of(client))
 
 
 class Service(Waiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
@@ -125,14 +125,18 @@ class Service(Waiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
             timeout: as for `Publisher.send`.
 
         Returns:
-            Whether it got them. If not, it has left, or does not read: nothing that a service can do anything about.
+            Whether it got them. If not, it has left, or does not read: nothing that a service can do anything about. Nobody gets
+                an empty one.
 
         Raises:
             TooLong, NoBus, ClientError: one was refused.
             ValueError: one is more than a line. None was sent.
         """
+        lines = joined(messages, address := address_of(client))
+        if len(lines) <= (len(address) + 1) * len(messages):
+            return False  # the bus takes empty lines and discards them
         try:
-            self._send(joined(messages, address_of(client)), timeout)
+            self._send(lines, timeout, opening_of(client))
         except NoClient:
             return False
         except NoBus:
@@ -190,7 +194,7 @@ def subscribe(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Cre
         ValueError: it is no channel, or an A channel: see `join`.
     """
     way = Way(way_to(path, "USB", "subscribe()"), writes=False, creates=True, **how)
-    return Reader(way, texts(kind))  # type: ignore[type-var]
+    return Reader(way, texts(kind))
 
 
 def publisher(path: Path, **how: Unpack[Creates]) -> Publisher:
@@ -247,7 +251,7 @@ def connect(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creat
     Raises:
         ClientError, ValueError: as for `subscribe`.
     """
-    return Slave(Way(way_to(path, "USB", "connect()"), creates=True, **how), texts(kind))  # type: ignore[type-var]
+    return Slave(Way(way_to(path, "USB", "connect()"), creates=True, **how), texts(kind))
 
 
 def call(path: Path, request: Text, timeout: float | None = None, **how: Unpack[Waits]) -> Text:
@@ -266,7 +270,7 @@ def call(path: Path, request: Text, timeout: float | None = None, **how: Unpack[
         path: the S channel.
         request: one line.
         timeout: how many seconds all of it may take once the service is there; None: for ever.
-        how: see `Waits`.
+        how: see `Waits`. Another service knows nothing of what this one was asked: `again` has no effect.
 
     Returns:
         The first line of the answer, a text for a text and bytes for bytes.
@@ -278,6 +282,7 @@ def call(path: Path, request: Text, timeout: float | None = None, **how: Unpack[
     """
     if not encoded(request):
         raise ValueError("a request is a line that is not empty")
+    how["again"] = False
     with connect(way_to(path, "S", "call()"), bytes, **how) as slave:
         end = None if timeout is None else time.monotonic() + timeout
         slave.send(request, timeout=timeout)
@@ -306,7 +311,7 @@ def collect(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creat
         HasMaster: somebody else is the master.
         ClientError, ValueError: as for `subscribe`.
     """
-    return Collector(Way(way_to(path, "U", "collect()"), is_master=True, **how), texts(kind))  # type: ignore[type-var]
+    return Collector(Way(way_to(path, "U", "collect()"), is_master=True, **how), texts(kind))
 
 
 @overload
@@ -325,7 +330,7 @@ def serve(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates
         HasMaster: somebody else is the master.
         ClientError, ValueError: as for `subscribe`.
     """
-    return Service(Way(way_to(path, "S", "serve()"), is_master=True, **how), events(kind))  # type: ignore[type-var]
+    return Service(Way(way_to(path, "S", "serve()"), is_master=True, **how), events(kind))
 
 
 @overload
@@ -352,4 +357,4 @@ def join(path: Path, kind: type[str] | type[bytes] = str, **how: Unpack[Creates]
     Raises:
         ClientError, ValueError: as for `subscribe`.
     """
-    return Peer(Way(way_to(path, "A", "join()"), creates=True, **how), addressed(kind))  # type: ignore[type-var]
+    return Peer(Way(way_to(path, "A", "join()"), creates=True, **how), addressed(kind))

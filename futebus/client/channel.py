@@ -2,10 +2,15 @@ r"""What a channel is to a program that has it open. Nothing here waits: see `bl
 
 The one rule: what the bus has handed out is handed on, and what it has accepted is not sent again. A read takes all that there is
 (the name with `+`), since it costs as much as a read of one message; what is not asked for yet stays here.
+
+That holds too when a signal comes whose handler raises, Ctrl-C for one. CPython runs handlers behind each call, and what that has
+returned is gone if one raises: so what a system call has done is put where it stays before the interpreter looks (a list `+=`
+a `map` is one step), and is handed on by an assignment, behind which it does not look either.
 """
 
 import contextlib
 import errno
+import math
 import operator
 import os
 import time
@@ -17,9 +22,24 @@ from ..core.inquiry import Inquiry
 from ..core.kinds import LETTERS, has_master
 from ..host import mounted
 from .entry import enter
-from .errors import Ended, HasMaster, NoBus, NoChannel, NoMaster, Refused, absent, not_opened, not_read, not_sent
+from .errors import (
+    ClientError,
+    Ended,
+    HasMaster,
+    NoBus,
+    NoChannel,
+    NoClient,
+    NoMaster,
+    NotOpen,
+    Refused,
+    absent,
+    is_own,
+    not_opened,
+    not_read,
+    not_sent,
+)
 from .inquire import inquire
-from .messages import Item
+from .messages import Clients, Cut, Item
 from .shut import shut
 
 READ_BYTES = 1 << 20
@@ -76,9 +96,11 @@ def way_to(path: str | os.PathLike[str], letters: str, purpose: str) -> Path:
     Raises:
         ValueError: it has the name of no channel, or of one of another type.
     """
-    found = Path(path)
-    if not found.name.startswith(LETTERS):
-        raise ValueError(f"{found}: no channel has this name; its first letter is U, A, S or B")
+    found = Path(os.fsdecode(path))
+    if not found.name.startswith(LETTERS) or "\0" in found.name:
+        plain = found.name.lstrip("+.")
+        hint = f"; {plain} is its name to programs that use this" if plain != found.name and plain.startswith(LETTERS) else ""
+        raise ValueError(f"{str(found)!r}: no channel has this name; its first letter is U, A, S or B{hint}")
     if found.name[0] not in letters:
         wanted = " or ".join(letters) if len(letters) < 3 else ", ".join(letters)
         raise ValueError(f"{found}: {purpose} wants a channel of type {wanted}, and this is {found.name[0]}")
@@ -101,9 +123,41 @@ def end_of_block(lines: bytes, start: int, most: int = BLOCK) -> int:
     return lines.rfind(b"\n", start, start + most) + 1 or lines.find(b"\n", start + most) + 1
 
 
+def check_whole(lines: bytes) -> None:
+    """Sees that nobody else's message is added to the last one.
+
+    Raises:
+        ValueError: it has no end.
+    """
+    if lines and not lines.endswith(b"\n"):
+        half = lines[lines.rfind(b"\n") + 1 :]
+        raise ValueError(f"lines end with a newline: {half[:60]!r}")
+
+
 def begin_of_line(lines: bytes, start: int, first: int = 0) -> int:
     """Where the line begins that `start` is in; `first` if that is behind it."""
     return max(lines.rfind(b"\n", 0, start) + 1, first)
+
+
+class Opening:
+    """A channel as it was opened once: what there is of that, and is not of the next one.
+
+    Args:
+        file: the descriptor; -1: none.
+    """
+
+    __slots__ = ("beginning", "clients", "file", "id", "rest")
+
+    def __init__(self, file: int = -1) -> None:
+        self.file = file
+        """Its number stays when it is closed."""
+        self.id = 0
+        """The own ID; 0: not asked for yet."""
+        self.rest = b""
+        """Of a message of which the bus has the beginning: what is sent next must begin with it."""
+        self.beginning = b""
+        """Of a message that is longer than one read."""
+        self.clients = Clients(self)
 
 
 class Endpoint(Generic[Item]):
@@ -117,7 +171,9 @@ class Endpoint(Generic[Item]):
         is_blocking: whether calls on the descriptor wait.
     """
 
-    def __init__(self, way: Way, cut: Callable[[bytes], list[Item]], *, is_blocking: bool) -> None:
+    def __init__(self, way: Way, cut: Cut[Item], *, is_blocking: bool) -> None:
+        if not isinstance(way.wait, int | float) or math.isnan(way.wait):
+            raise TypeError(f"wait is a number of seconds, and not {way.wait!r}")
         self.way = way
         self.accepted = 0
         """How many messages of the last call that sends the bus has accepted."""
@@ -126,23 +182,29 @@ class Endpoint(Generic[Item]):
         self._cut = cut
         self._is_addressed = way.name[0] == "A" or (way.name[0] == "S" and way.is_master)
         self._flags = os.O_CLOEXEC | (0 if is_blocking else os.O_NONBLOCK)
+        self._now = Opening()
+        """As it is open now. Other threads may open and leave it: who makes a call takes one, and keeps to that."""
         self._items: Iterator[Item] = iter(())
         """What has been taken from the bus and not been asked for. Of a list, so that whoever iterates does so at its speed."""
-        self._beginning = b""
-        """Of a message that is longer than one read."""
-        self._rest = b""
-        """Of a message of which the bus has the beginning: what is sent next must begin with it."""
-        self._left = False
-        """Whether its owner has closed it: who opens it again since it has gone must not."""
+        self._all: list[Item] = []
+        """That list: who empties it ends the iterator, whoever has it."""
+        self._all_of = self._now
+        """Where it was read."""
+        self._taken: list[bytes] = []
+        """What a read has brought, at most one: until it is among the items or has been returned."""
+        self._taken_of = self._now
+        self._kept: tuple[bytes, ...] = ()
+        """Whole lines that come before what is read next: of a channel that had ended before they were read."""
+        self._closings = 0
+        """How often its owner has closed it: who opens it again since it has gone must not, then."""
+        self._is_left = False
+        """Whether its owner has closed it."""
         self._is_shut = False
         """Whether its master has ended it, for good."""
-        self._file = -1
-        self._epoch = 0
-        """How often it has been opened and left: what one had of a message, the next one has not."""
-        self._rest_of = self._beginning_of = 0
-        """In which epoch that is."""
         self._read_bytes = FEW_BYTES
-        self._id = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.way.path}{'' if self.is_open else ', not open'}>"
 
     @property
     def path(self) -> Path:
@@ -152,19 +214,21 @@ class Endpoint(Generic[Item]):
     @property
     def is_open(self) -> bool:
         """Whether the channel is open."""
-        return self._file >= 0
+        return self._now.file >= 0
 
     @property
     def id(self) -> int:
         """The own ID on the channel, which messages on A and S channels are addressed to. From 1 on."""
-        if not self._id:
-            self._id = self.inquire().id
-        return self._id
+        opening = self._now
+        if not opening.id:
+            opening.id = self._inquire(opening).id
+        return opening.id
 
     @property
     def pending(self) -> int:
         """How many messages have been taken from the bus and not been asked for. `poll` does not tell of them."""
-        return operator.length_hint(self._items)
+        blocks = (*self._taken, *self._kept)
+        return operator.length_hint(self._items) + sum(block.count(b"\n") for block in blocks)
 
     def fileno(self) -> int:
         """The descriptor, for `poll` and its like.
@@ -172,20 +236,43 @@ class Endpoint(Generic[Item]):
         Raises:
             ValueError: it is closed.
         """
-        if self._file < 0:
-            raise ValueError(f"{self.path} is not open")
-        return self._file
+        file = self._now.file
+        if file < 0:
+            raise NotOpen(f"{self.path} is not open")
+        return file
 
     def inquire(self) -> Inquiry:
         """What the bus knows of this client: its ID, how much waits for it and how much was dropped.
 
         Raises:
             NoBus: the bus has gone.
+            ValueError: the channel is not open.
         """
+        return self._inquire(self._now)
+
+    def _inquire(self, opening: Opening) -> Inquiry:
         try:
-            return inquire(self.fileno())
+            return inquire(opening.file)
         except OSError as error:
+            if not is_own(error):
+                raise
+            self._check_open(opening, error)
             raise not_read(str(self.path), error) from None
+
+    def _check_open(self, opening: Opening, error: OSError) -> None:
+        """Sees whether a call has failed because another thread has left the channel meanwhile.
+
+        Args:
+            opening: what the call was made on.
+            error: what the call said.
+
+        Raises:
+            ValueError: so it is.
+        """
+        if error.errno == errno.EBADF:
+            self.fileno()
+            if opening is not self._now:
+                raise self._left() from None
 
     @property
     def _comes_again(self) -> bool:
@@ -197,53 +284,67 @@ class Endpoint(Generic[Item]):
 
         Another thread or task that waits in a call on it gets `ValueError`; where it iterates, that is the end.
         """
-        self._left = True
+        self._is_left = True
+        self._closings += 1
         self._leave()
-        self._items = iter(())
+        self._forget()
 
     def _leave(self) -> None:
-        file, self._file = self._file, -1
-        self._epoch += 1  # behind that, and before the next one has a descriptor: see `_now`
-        self._id = 0
-        if file >= 0:
-            self._close(file)
+        opening, self._now = self._now, Opening()
+        if opening.file >= 0:
+            self._close(opening)
 
-    def _close(self, file: int) -> None:
+    def _close(self, opening: Opening) -> None:
         with contextlib.suppress(OSError):  # of a bus that has gone
-            os.close(file)
+            os.close(opening.file)
+
+    def _forget(self) -> None:
+        """Nobody gets what was taken and not asked for, nor who is in the middle of it."""
+        items, self._taken, self._kept = self._all, [], ()
+        items.clear()
 
     def detach(self) -> int:
         """Gives the descriptor away, with which the channel stays open. It is the caller's to close."""
-        file, self._file = self.fileno(), -1
+        file, self._now = self.fileno(), Opening()
         return file
 
     def __del__(self) -> None:
-        file, self._file = getattr(self, "_file", -1), -1
-        if file >= 0:
+        opening = getattr(self, "_now", None)
+        if opening and opening.file >= 0:
+            self._now = Opening()
             with contextlib.suppress(OSError):
-                os.close(file)
+                os.close(opening.file)
 
-    def attempts(self, wait: float) -> Iterator[float]:
+    def attempts(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> Iterator[float]:
         """Opens the channel, and gives again and again how many seconds to wait before that is tried again.
 
         Args:
             wait: how many seconds it may take.
+            closings: how often its owner had closed it when that was wanted; None: until now.
+            gone: opens it again instead of this one, if nobody else has done so; None: in any case.
 
         Raises:
             ClientError: as for `open_nowait`. What may pass is raised when it has not passed in time.
+            Ended: it was shut meanwhile.
+            ValueError: it was closed meanwhile.
         """
         end = time.monotonic() + wait
         pause, longest = RETRY_SECONDS
         said = ""
+        closings = self._closings if closings is None else closings
         while True:
-            if self._left:
-                raise ValueError(f"{self.path} is not open")  # it was closed meanwhile
+            if self._is_left or self._closings != closings:
+                raise NotOpen(f"{self.path} is not open")  # it was closed meanwhile
+            if gone and self._now.file >= 0 and self._now is not gone:
+                return
+            if gone and self._is_shut:
+                raise self._ended()
             try:
-                self.open_nowait()
+                self._open_once(closings)
                 break
             except TRANSIENT as error:
                 left = end - time.monotonic()
-                if left <= 0:
+                if left <= 0 or not is_own(error):
                     raise
                 words = f"{error}; waiting"
             if words != said:
@@ -264,11 +365,13 @@ class Endpoint(Generic[Item]):
             NotAllowed: the channel's permissions, or the bus's, forbid it.
             Refused: there are too many clients, channels or open files.
             ClientError: it is refused for another reason.
+            ValueError: another thread has closed it meanwhile.
         """
+        self._is_left = self._is_shut = False
+        self._open_once(self._closings)
+
+    def _open_once(self, closings: int) -> None:
         self._leave()
-        self._is_shut = False
-        if self._is_addressed:
-            self._items = iter(())  # the IDs on another channel are other clients'
         way = self.way
         flags = self._flags | (os.O_RDWR if way.reads and way.writes else os.O_RDONLY if way.reads else os.O_WRONLY)
         if way.is_master or (way.creates and not has_master(way.name)):
@@ -278,14 +381,31 @@ class Endpoint(Generic[Item]):
         except mounted.NoBus as error:
             raise absent(error) from None
         except OSError as error:
+            if not is_own(error):
+                raise
             raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
-        self._opened(file)
-        self._epoch += 1
-        self._file = file
+        opening = Opening(file)
+        self._opened(opening)
         self.joins += 1
+        if self._is_addressed and self._all_of is not opening:
+            self._forget()  # the IDs on another channel are other clients'
+        if self._closings != closings:  # who has closed it meanwhile has not found this one, or has closed it
+            self._leave()
+            raise NotOpen(f"{self.path} is not open")
+        if self._is_shut:
+            self._leave()
+            raise self._ended()
 
-    def _opened(self, file: int) -> None:
-        """Is told the descriptor of a channel that has been opened, before anybody else can have it."""
+    def _opened(self, opening: Opening) -> None:
+        """Is told of a channel that has been opened, and makes it the one that is open now."""
+        self._now = opening
+
+    def _left(self) -> NotOpen:
+        """The error of a call on what another thread has left, and perhaps has opened again, meanwhile."""
+        return NotOpen(f"{self.path} is not open{' as it was' * self.is_open}")
+
+    def _ended(self) -> Ended:
+        return Ended(errno.EPIPE, f"{self.path} has ended: {self._why_ended}")
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -298,24 +418,86 @@ class Endpoint(Generic[Item]):
             NoBus: the bus has gone.
             ValueError: the channel is not open.
         """
+        data = self._read_nowait()
+        self._taken = []
+        return data
+
+    def _read_nowait(self, opening: Opening | None = None) -> bytes:
+        """As `read_block_nowait`. What it returns stays in `_taken` too, until it is handed on.
+
+        Args:
+            opening: of the channel; None: the one that there is now.
+        """
         while True:
-            file, epoch = self._now()
-            try:
-                data = os.read(file, self._read_bytes)
-            except BlockingIOError:
-                raise
-            except OSError as error:
-                if error.errno == errno.EBADF and file != self.fileno():
-                    raise ValueError(f"{self.path} is not open as it was") from None  # another thread has opened it again
-                raise not_read(str(self.path), error) from None
-            if not data:
-                raise Ended(errno.EPIPE, f"{self.path} has ended: {self._why_ended}")
-            self._read_bytes = READ_BYTES if len(data) > FEW_BYTES // 2 else FEW_BYTES
-            if self._beginning:
-                data, self._beginning = self._beginning * (self._beginning_of == epoch) + data, b""
-            if data.endswith(b"\n"):
+            if not self._taken and not self._kept:
+                opening = opening or self._now
+                taken: list[bytes] = []
+                self._taken, self._taken_of = taken, opening
+                try:
+                    taken += map(os.read, (opening.file,), (self._read_bytes,))
+                    self._taken, self._taken_of = taken, opening  # the handler of a signal may have read, too
+                except BlockingIOError:
+                    raise
+                except OSError as error:
+                    if not is_own(error):
+                        raise
+                    self._check_open(opening, error)
+                    raise not_read(str(self.path), error) from None
+            if data := self._whole():
                 return data
-            self._beginning, self._beginning_of = data, epoch
+
+    def _whole(self) -> bytes:
+        """The whole lines of what has been read, or was kept; empty: there are none. They stay in `_taken`.
+
+        Raises:
+            Ended: what has been read was the end.
+        """
+        if not self._taken:
+            self._taken, self._kept, self._taken_of = [self._kept[0]], self._kept[1:], Opening()
+        data, of = self._taken[0], self._taken_of
+        if not data:
+            self._taken = []
+            raise self._ended() if of is self._now else self._left()
+        self._read_bytes = READ_BYTES if len(data) > FEW_BYTES // 2 else FEW_BYTES
+        if of.beginning:
+            data = of.beginning + data
+        if data.endswith(b"\n"):
+            of.beginning, self._taken = b"", [data]
+            return data
+        of.beginning, self._taken = data, []
+        return b""
+
+    def _hand_on(self, block: bytes) -> None:
+        """Has what was read asked for one by one."""
+        of = self._taken_of
+        items = self._cut(block, of.clients)
+        if operator.length_hint(self._items):  # the handler of a signal has read in the middle of this
+            items = [*self._items, *items]
+        self._items, self._all, self._all_of, self._taken = iter(items), items, of, []
+        # Another thread may have opened or closed it meanwhile. One that does so from here on finds these items.
+        if self._is_left or (self._is_addressed and self._now.file >= 0 and self._now is not of):
+            items.clear()
+
+    def _has_ended(self, opening: Opening) -> bool:
+        """Whether a channel that has no master who reads has none for good."""
+        try:
+            return self._inquire(opening).has_ended
+        except (ClientError, NotOpen):
+            return True
+
+    def _keep(self, gone: Opening) -> None:
+        """Takes what can still be read from a channel that has ended, before that is left. Nobody else may read meanwhile.
+
+        If nobody has asked for what was kept before, it is given up: a sender that never reads keeps no more and more.
+        """
+        blocks = [gone.beginning]
+        with contextlib.suppress(OSError):
+            os.set_blocking(gone.file, False)
+            while block := os.read(gone.file, READ_BYTES):
+                blocks.append(block)
+        data = b"".join(blocks)
+        data = data[: data.rfind(b"\n") + 1]
+        self._kept = (data,) if data else ()
 
     @property
     def _why_ended(self) -> str:
@@ -329,18 +511,17 @@ class Endpoint(Generic[Item]):
         Raises:
             ValueError: it would.
         """
-        if self.pending:
-            raise ValueError(f"{self.path}: {self.pending} messages that have come before are to be read first")
+        if pending := operator.length_hint(self._items):
+            raise ValueError(f"{self.path}: {pending} messages that have come before are to be read first")
 
     # ------------------------------------------------------------------------------------------ sending
 
-    def send_nowait(self, lines: bytes, start: int = 0, file: int | None = None) -> int:
+    def send_nowait(self, lines: bytes, start: int = 0) -> int:
         r"""Sends whole lines with one write(2): a block of them, or what the bus takes of it now.
 
         Args:
             lines: messages, each with its `\n`.
             start: up to where they have been accepted.
-            file: the descriptor; None: the one that the channel has now.
 
         Returns:
             Up to where they are accepted now.
@@ -349,83 +530,100 @@ class Endpoint(Generic[Item]):
             BlockingIOError: the master has no place now.
             NoMaster, NoClient, TooLong, NoBus, ClientError: the message at `start` was refused.
         """
+        place = [start]
+        self._send_from(lines, place, self._now)
+        return place[-1]
+
+    def _send_from(self, lines: bytes, place: list[int], opening: Opening) -> None:
+        """As `send_nowait`, from a place on that moves on.
+
+        Args:
+            lines: messages.
+            place: up to where they have been accepted; the last counts.
+            opening: of the channel.
+        """
+        start = place[-1]
         block = lines if len(lines) <= BLOCK and not start else memoryview(lines)[start : end_of_block(lines, start)]
         try:
-            return start + os.write(self._file if file is None else file, block)
+            place += map(start.__add__, map(os.write, (opening.file,), (block,)))
         except BlockingIOError:
             raise
         except OSError as error:
-            self.fileno()
-            if error.errno == errno.EBADF and file not in (None, self._file):
-                raise ValueError(f"{self.path} is not open as it was") from None  # another thread has opened it again
+            if not is_own(error):
+                raise
+            self._check_open(opening, error)
             raise not_sent(str(self.path), self.way.name, error, lines, start, is_master=self.way.is_master) from None
 
     @property
     def is_begun(self) -> bool:
         """Whether the bus has the beginning of a message that was accepted, and not its end: who leaves now has not sent it."""
-        return bool(self._rest) and self._rest_of == self._epoch
+        return bool(self._now.rest)
 
-    def _now(self) -> tuple[int, int]:
-        """The descriptor, and in which epoch it is that. Another thread may leave or open the channel."""
-        while True:
-            epoch = self._epoch
-            file = self._file
-            if self._epoch == epoch:
-                return file, epoch
-
-    def begin_sending(self, lines: bytes) -> tuple[bytes, int, int]:
-        """What is to be written so that these messages are sent, where in it they begin, and in which epoch of the channel.
+    def begin_sending(self, lines: bytes, of: Opening | None = None) -> tuple[bytes, int, Opening]:
+        """What is to be written so that these messages are sent, where in it they begin, and to which opening of the channel.
 
         One before may not be complete.
-        """
-        epoch = self._epoch
-        rest = self._rest if self._rest_of == epoch else b""  # kept until `end_sending`: an interrupt may keep us from there
-        return rest + lines, len(rest), epoch
 
-    def go_on_sending(self, lines: bytes, first: int, start: int, epoch: int) -> tuple[int, int, int]:
+        Args:
+            lines: messages.
+            of: on which opening of the channel the client is whom they are for; None: that is not known.
+
+        Raises:
+            NoClient: it has gone.
+        """
+        opening = self._now
+        if of and of is not opening and opening.file >= 0:  # one that is not open is opened again first, or refused
+            raise NoClient(errno.ENODEV, f"{self.path} has been left since: whom this is for has gone")
+        rest = opening.rest  # kept until `end_sending`: an interrupt may keep us from there
+        return rest + lines, len(rest), opening
+
+    def go_on_sending(self, lines: bytes, first: int, start: int, opening: Opening) -> tuple[int, Opening]:
         """Where to go on.
 
         Args:
             lines: what is to be written.
             first: where the messages begin in it.
             start: up to where it was accepted.
-            epoch: in which epoch of the channel.
+            opening: of the channel, by which that was.
 
         Returns:
-            A descriptor, from where to write to that, and in which epoch it is that of the channel.
+            From where to write, and to which opening of the channel.
 
         Raises:
             NoBus: it has been opened again, and an address is another client's now.
+            ValueError: it was closed.
         """
-        file, now = self._now()
-        if now == epoch:
-            return file, start, now
+        now = self._now
+        if now is opening:
+            return start, now
         if self._is_addressed:
+            if self._is_left:
+                raise NotOpen(f"{self.path} is not open")
             raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone")
-        return file, begin_of_line(lines, start, first), now
+        return begin_of_line(lines, start, first), now
 
-    def stop_sending(self, lines: bytes, first: int, start: int, epoch: int) -> int:
+    def stop_sending(self, lines: bytes, first: int, start: int, opening: Opening) -> int:
         """Ends what was interrupted, as `end_sending`. What a channel has had of a message is gone when that has been left."""
-        is_there = self._epoch == epoch and not self._left
-        return self.end_sending(lines, first, start if is_there else begin_of_line(lines, start, first), epoch)
+        is_there = self._now is opening and not self._is_left
+        return self.end_sending(lines, first, start if is_there else begin_of_line(lines, start, first), opening)
 
-    def end_sending(self, lines: bytes, first: int, start: int, epoch: int) -> int:
+    def end_sending(self, lines: bytes, first: int, start: int, opening: Opening) -> int:
         """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts.
 
         Args:
             lines: what was to be written.
             first: where the messages begin in it.
             start: up to where it was accepted. Before `first`, the one before is still not complete.
-            epoch: in which epoch of the channel.
+            opening: of the channel, by which that was.
         """
-        self.accepted = lines.count(b"\n", first, max(start, first))
-        self._rest, self._rest_of = b"", epoch
+        accepted, rest = lines.count(b"\n", first, max(start, first)), b""
         if start < first:
-            self._rest = lines[start:first]
+            rest = lines[start:first]
         elif start and lines[start - 1] != 10:
-            self._rest = lines[start : lines.find(b"\n", start) + 1]
-            self.accepted += 1
-        return self.accepted
+            rest = lines[start : lines.find(b"\n", start) + 1]
+            accepted += 1
+        self.accepted, opening.rest = accepted, rest
+        return accepted
 
 
 class Mastery(Endpoint[Item]):
@@ -437,14 +635,24 @@ class Mastery(Endpoint[Item]):
         So a master leaves a channel without losing a message: `shut`, read to the end, `close`. What it sends is still heard.
 
         Raises:
-            NoBus: the bus has gone.
+            NoBus: the bus has gone, and the channel is not opened again.
             ClientError: the bus is older than this.
             ValueError: the channel is not open.
         """
-        descriptor = self.fileno()
+        opening = self._now
+        if opening.file < 0 and (self._is_left or not self.way.again):
+            self.fileno()
         self._is_shut = True  # before another thread that reads finds the end
+        if opening.file < 0:
+            return  # it is away, and does not come again
         try:
-            shut(descriptor)
+            shut(opening.file)
         except OSError as error:
+            wrong = not_read(str(self.path), error)
+            if is_own(error) and self.way.again and not self._is_left and (opening is not self._now or isinstance(wrong, NoBus)):
+                return  # the same: it has just gone
             self._is_shut = False
-            raise not_read(str(self.path), error) from None
+            if not is_own(error):
+                raise
+            self._check_open(opening, error)
+            raise wrong from None

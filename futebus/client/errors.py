@@ -79,6 +79,24 @@ class Ended(ClientError, EOFError):
     """Nothing more will come: the master of the channel has closed or shut it, or the bus is going. `EPIPE`."""
 
 
+class NotOpen(ValueError):
+    """A call on a channel that is not open. To callers it is a `ValueError`, as with files."""
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether a call of this package has raised an error, and not somebody else's code which ran in the middle of that.
+
+    The handler of a signal may raise what it likes, and also what a call on a channel would raise.
+    """
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith(_OWN):
+        trace = trace.tb_next
+    return trace is None
+
+
+_OWN = (__name__.partition(".")[0] + ".", "contextlib")
+"""How the names of modules begin that may be seen below a call of this package."""
+
 GONE = frozenset({errno.ESHUTDOWN, errno.ENOTCONN, errno.ECONNABORTED})
 """What calls fail with when the bus is going, or has gone."""
 

@@ -7,13 +7,53 @@ The one rule: every byte that a message can have comes through unchanged. Texts 
 import enum
 import operator
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Text = TypeVar("Text", str, bytes)
 """What messages are: `str` or `bytes`."""
 
 Item = TypeVar("Item")
 """What reading gives: messages, or messages with their senders, or events."""
+
+
+class Client(int):
+    """The ID of a client, as a message brings it: the number, and on which opening of a channel that client is."""
+
+    of: object
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
+def opening_of(client: int | None) -> Any:
+    """On which opening of a channel a client is; None: that is not known."""
+    return getattr(client, "of", None)
+
+
+class Clients(dict[bytes, Client]):
+    """The clients that have been heard on one opening of a channel, by their IDs as they are written.
+
+    Args:
+        of: that opening.
+    """
+
+    def __init__(self, of: object) -> None:
+        super().__init__()
+        self._of = of
+
+    def __missing__(self, written: bytes) -> Client:
+        if len(self) >= MOST_CLIENTS:
+            self.clear()
+        client = self[written] = Client(int(written, 16))
+        client.of = self._of
+        return client
+
+
+MOST_CLIENTS = 4096
+"""How many IDs are remembered."""
+
+Cut = Callable[[bytes, Clients], list[Item]]
+"""Makes what reading gives out of whole lines."""
 
 
 class What(enum.Enum):
@@ -86,53 +126,60 @@ def like(pattern: Text, data: bytes) -> Text:
     return data.decode("utf-8", "surrogateescape") if isinstance(pattern, str) else data
 
 
-def texts(kind: type[Text]) -> Callable[[bytes], list[Text]]:
+def texts(kind: type[Text]) -> Cut[Text]:
     """What cuts whole lines into messages."""
 
     # Nothing is behind the last newline. To leave that away first would copy the block, which is long.
-    def as_bytes(block: bytes) -> list[bytes]:
+    def as_bytes(block: bytes, _: Clients) -> list[bytes]:
         found = block.split(b"\n")
         found.pop()
         return found
 
-    def as_str(block: bytes) -> list[str]:
+    def as_str(block: bytes, _: Clients) -> list[str]:
         found = block.decode("utf-8", "surrogateescape").split("\n")
         found.pop()
         return found
 
+    _check(kind)
     return as_str if kind is str else as_bytes  # type: ignore[return-value]
 
 
+def _check(kind: type) -> None:
+    if kind not in (str, bytes):
+        raise TypeError(f"messages are str or bytes, and not {kind!r}")
+
+
 def _text(kind: type[Text]) -> Callable[[bytes], Text]:
+    _check(kind)
     if kind is str:
         return lambda data: data.decode("utf-8", "surrogateescape")
     return lambda data: data  # type: ignore[return-value]
 
 
-def addressed(kind: type[Text]) -> Callable[[bytes], list[tuple[int, Text]]]:
+def addressed(kind: type[Text]) -> Cut[tuple[int, Text]]:
     """What cuts whole lines into messages with their senders."""
     text = _text(kind)
 
-    def cut(block: bytes) -> list[tuple[int, Text]]:
-        found = []
+    def cut(block: bytes, clients: Clients) -> list[tuple[int, Text]]:
+        found: list[tuple[int, Text]] = []
         for line in block[:-1].split(b"\n"):
             address, _, data = line.partition(b"}")
-            found.append((int(address[1:], 16), text(data)))
+            found.append((clients[address[1:]], text(data)))
         return found
 
     return cut
 
 
-def events(kind: type[Text]) -> Callable[[bytes], list[Event[Text]]]:
+def events(kind: type[Text]) -> Cut[Event[Text]]:
     """What cuts whole lines into events."""
     text = _text(kind)
 
-    def cut(block: bytes) -> list[Event[Text]]:
+    def cut(block: bytes, clients: Clients) -> list[Event[Text]]:
         found = []
         for line in block[:-1].split(b"\n"):
             address, _, data = line.partition(b"}")
             sender, _, what = address[1:].partition(b":")
-            found.append(Event(int(sender, 16), _WHAT[what], text(data)))
+            found.append(Event(clients[sender], _WHAT[what], text(data)))
         return found
 
     return cut

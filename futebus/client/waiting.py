@@ -10,32 +10,54 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from threading import get_native_id
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Way, begin_of_line
-from .errors import ClientError, Ended, NoBus, NoMaster, TimedOut
+from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Opening, Way, begin_of_line, check_whole
+from .errors import ClientError, Ended, NoBus, NoMaster, NotOpen, TimedOut, is_own
 from .messages import Item
-from .waking import Inside
+from .waking import Hand, Inside
+
+SOON_SECONDS = 0.001
+"""How soon a thread that takes the end of a channel has come out of that."""
 
 LONGEST = 1e6
 """Seconds that a system call can be asked to wait, and more than anybody does."""
 
 
+_THERE: "weakref.WeakSet[Waiting[Any]]" = weakref.WeakSet()
+"""All channels of this process."""
+
+
+def _forked() -> None:
+    """In a child of fork(2) the other threads are not there, nor what they hold."""
+    for channel in list(_THERE):
+        channel._begin()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Waiting(Endpoint[Item]):
     """A channel whose calls wait. It is opened when it is made."""
 
-    def __init__(self, way: Way, cut: object) -> None:
-        super().__init__(way, cut, is_blocking=True)  # type: ignore[arg-type]
+    def __init__(self, way: Way, cut: Any) -> None:  # a `Cut`; who makes one knows which only when it runs
+        super().__init__(way, cut, is_blocking=True)
+        self._begin()
+        _THERE.add(self)
+        self._open(way.wait)
+
+    def _begin(self) -> None:
+        # The handler of a signal may do what the thread is in the middle of: so they can be had again by who has them.
         self._hurried = 0
         """How many calls, of this thread and others, must not wait for ever."""
-        self._hurrying = threading.Lock()
-        self._opening = threading.Lock()
+        self._hurrying = threading.RLock()
+        self._opening = threading.RLock()
         """Held by who opens the channel again."""
         self._inside = Inside()
-        self._open(way.wait)
 
     def __enter__(self) -> Self:
         return self
@@ -43,115 +65,153 @@ class Waiting(Endpoint[Item]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _close(self, file: int) -> None:
-        if not self._inside.retire(file):
-            super()._close(file)
+    def _close(self, opening: Opening) -> None:
+        if not self._inside.retire(opening):
+            super()._close(opening)
 
-    def _opened(self, file: int) -> None:
+    def _opened(self, opening: Opening) -> None:
         with self._hurrying:
             if self._hurried:  # another thread must not wait for ever, for what it finds there either
-                os.set_blocking(file, False)
+                os.set_blocking(opening.file, False)
+            super()._opened(opening)
 
-    def _open(self, wait: float) -> None:
-        """Opens the channel, and waits so many seconds for that."""
-        for pause in self.attempts(wait):
+    def _open(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> None:
+        """Opens the channel, and waits so many seconds for that. See `attempts`."""
+        for pause in self.attempts(wait, closings, gone):
             time.sleep(pause)
 
-    def _open_again(self, joins: int, end: float | None) -> None:
+    def _open_again(self, hand: Hand, gone: Opening, closings: int, end: float | None, *, keeps: bool = False) -> None:
         """Opens the channel again, unless another thread has done so since.
 
         Args:
-            joins: how often it had been opened when it was found to be gone.
+            hand: of the call.
+            gone: the one that was found to be gone, or not open.
+            closings: how often its owner had closed it when the call began.
             end: until when that may take.
+            keeps: whether something may be left to be read.
         """
-        with self._inside.outside():
-            if not self._opening.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
-                raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
-            try:
-                if self.joins == joins and not self._left:
-                    self._open(float("inf") if end is None else end - time.monotonic())
-            except TRANSIENT as error:
-                raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
-            finally:
-                self._opening.release()
+        hand.opening = None
+        if self._inside.retired:
+            self._inside.bury()
+        if not self._opening.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
+            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
+        try:
+            if keeps and gone is self._now and gone.file >= 0 and self.way.reads and not self._is_addressed:
+                self._keep_when_free(gone, closings, end)
+            self._open(float("inf") if end is None else end - time.monotonic(), closings, gone)
+        except TRANSIENT as error:
+            if not is_own(error):
+                raise
+            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
+        finally:
+            self._opening.release()
 
-    def _part(self, epoch: int) -> None:
+    def _keep_when_free(self, gone: Opening, closings: int, end: float | None) -> None:
+        """Takes what can still be read from a channel that has ended, as soon as nobody else does, and leaves it."""
+        self._now = Opening()  # who begins to read finds that
+        try:
+            thread = get_native_id()  # that reads too if this is the handler of a signal
+            while is_read := any(hand.opening is gone and hand.thread != thread for hand in (*self._inside.readers,)):
+                if self._closings != closings or (end is not None and time.monotonic() >= end):
+                    break
+                time.sleep(SOON_SECONDS)  # they come out at once: nothing more comes
+            if not is_read:
+                self._keep(gone)
+        finally:
+            self._close(gone)
+
+    def _part(self, gone: Opening) -> None:
         """Leaves a channel that has gone and comes again: whoever reads or sends next opens it.
 
         Args:
-            epoch: of that one. Another thread may be about to open it.
+            gone: that one. Another thread may be about to open it.
         """
         if self._comes_again and self._opening.acquire(blocking=False):
             try:
-                if self._epoch == epoch:
+                if self._now is gone:
                     self._leave()
             finally:
                 self._opening.release()
 
-    def _poll(self, events: int, end: float | None, what: str) -> None:
+    def _poll(self, opening: Opening, events: int, end: float | None, what: str) -> None:
+        if opening.file < 0:
+            raise self._left()
         poller = select.poll()  # select(2) knows no descriptor above 1023
-        poller.register(self.fileno(), events)
+        poller.register(opening.file, events)
         left = None if end is None else min(max(end - time.monotonic(), 0), LONGEST)
         if not poller.poll(None if left is None else left * 1000):
             raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
 
     @contextlib.contextmanager
-    def _in_a_hurry(self) -> Iterator[None]:
+    def _in_a_hurry(self, opening: Opening) -> Iterator[None]:
         """Has calls fail that would wait. Another thread's, that may wait, are made again when they do."""
-        with self._hurrying:
-            try:
-                os.set_blocking(self.fileno(), False)
-            except OSError:
-                raise ValueError(f"{self.path} is not open") from None  # another thread is just leaving it
-            self._hurried += 1
+        is_noted = False
         try:
+            with self._hurrying:
+                try:
+                    os.set_blocking(opening.file, False)
+                except OSError as error:
+                    if not is_own(error):
+                        raise
+                    raise self._left() from None
+                self._hurried, is_noted = self._hurried + 1, True
             yield
         finally:
-            with self._hurrying, contextlib.suppress(OSError):
-                self._hurried -= 1
-                if not self._hurried and self.is_open:
-                    os.set_blocking(self._file, True)
+            if is_noted:
+                with self._hurrying:
+                    self._hurried -= 1
+                    if not self._hurried and self.is_open:
+                        with contextlib.suppress(OSError):
+                            os.set_blocking(self._now.file, True)
 
     # ------------------------------------------------------------------------------------------ reading
 
     def _block(self, end: float | None) -> bytes:
-        """The next lines, as soon as there are some."""
-        inside = self._inside
-        inside.reader = get_native_id()
+        """The next lines, as soon as there are some. They stay in `_taken`, too."""
+        inside, hand = self._inside, Hand()
+        hand.thread, hand.opening = get_native_id(), None
         try:
-            return self._block_inside(end)
+            inside.readers.append(hand)  # in any case: it is looked for signals behind it
+            return self._block_inside(hand, end)
         finally:
-            inside.reader = 0
+            inside.readers.remove(hand)
             if inside.retired:
                 inside.bury()
 
-    def _block_inside(self, end: float | None) -> bytes:
+    def _block_inside(self, hand: Hand, end: float | None) -> bytes:
+        closings = self._closings
         while True:
-            joins = self.joins
+            opening = hand.opening = self._now
+            if opening is not self._now:
+                continue  # another thread has left it before it was in hand
             try:
                 try:
                     if end is None:
-                        return self.read_block_nowait()
-                    with self._in_a_hurry():
-                        self._poll(select.POLLIN, end, "nothing has come in time")
-                        return self.read_block_nowait()
+                        return self._read_nowait(opening)
+                    if (self._taken or self._kept) and (data := self._whole()):
+                        return data
+                    with self._in_a_hurry(opening):
+                        self._poll(opening, select.POLLIN, end, "nothing has come in time")
+                        return self._read_nowait(opening)
                 except BlockingIOError:
-                    self._poll(select.POLLIN, end, "nothing has come in time")
-            except (Ended, NoBus):
-                if not self._comes_again:
+                    self._poll(opening, select.POLLIN, end, "nothing has come in time")
+            except (Ended, NoBus) as error:
+                if not self.way.again or not is_own(error):
                     raise
-                self._open_again(joins, end)
-            except ValueError:  # it is not open: another thread opens it, or has tried in vain
-                if not self._comes_again or self._left:
+                if self._is_shut:
+                    raise self._ended() from None
+                self._open_again(hand, opening, closings, end)
+            except NotOpen as error:  # another thread opens it, or has tried in vain
+                if not self.way.again or self._is_left or not is_own(error):
                     raise
-                self._open_again(joins, end)
+                self._open_again(hand, opening, closings, end)
 
     def _next(self, timeout: float | None = None) -> Item:
         for item in self._items:
             return item
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._items = iter(self._cut(self._block(end)))
+            self._hand_on(self._block(end))
             for item in self._items:
                 return item
 
@@ -162,11 +222,11 @@ class Waiting(Endpoint[Item]):
         while True:
             yield self._items
             try:
-                self._items = iter(self._cut(self._block(None)))
+                self._hand_on(self._block(None))
             except Ended:
                 return
-            except ValueError:
-                if not self._left:
+            except NotOpen:
+                if not self._is_left:
                     raise
                 return  # it was closed in the loop, or by another thread
 
@@ -183,7 +243,9 @@ class Waiting(Endpoint[Item]):
             ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
         self.check_nothing_pending()
-        return self._block(None if timeout is None else time.monotonic() + timeout)
+        data = self._block(None if timeout is None else time.monotonic() + timeout)
+        self._taken = []
+        return data
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -200,66 +262,76 @@ class Waiting(Endpoint[Item]):
         Raises:
             ClientError: as for `Publisher.send`.
         """
+        check_whole(lines)
         return self._send(lines, timeout)
 
-    def _send(self, lines: bytes, timeout: float | None) -> int:
-        inside = self._inside
-        inside.sender = get_native_id()
+    def _send(self, lines: bytes, timeout: float | None, of: Opening | None = None) -> int:
+        inside, hand = self._inside, Hand()
+        hand.thread, hand.opening = get_native_id(), None
         try:
-            return self._send_inside(lines, timeout)
+            inside.senders.append(hand)
+            return self._send_inside(hand, lines, timeout, of)
         finally:
-            inside.sender = 0
+            inside.senders.remove(hand)
             if inside.retired:
                 inside.bury()
 
-    def _send_inside(self, lines: bytes, timeout: float | None) -> int:
-        start = 0
-        if timeout is None and not self._rest and len(lines) <= BLOCK:  # mostly so, and then this is all
-            file, epoch = self._now()
-            try:
-                start = os.write(file, lines)
-            except OSError:
-                start = 0  # what is wrong, the same call tells once more
-            if start == len(lines):
-                self.accepted = lines.count(b"\n")
-                return self.accepted
-            first = 0
-        else:
-            lines, first, epoch = self.begin_sending(lines)
+    def _send_inside(self, hand: Hand, lines: bytes, timeout: float | None, of: Opening | None) -> int:
+        self.accepted, place, closings = 0, [0], self._closings
         end = None if timeout is None else time.monotonic() + timeout
+        lines, first, opening = self.begin_sending(lines, of)
+        hand.opening = opening
         try:
-            while start < len(lines):
-                joins = self.joins
-                file, start, epoch = self.go_on_sending(lines, first, start, epoch)
+            if end is None and not first and len(lines) <= BLOCK and opening is self._now:  # mostly so, and then one call is all
+                try:
+                    place += map(os.write, (opening.file,), (lines,))
+                except OSError as error:
+                    if not is_own(error):
+                        raise
+                    place.append(0)  # what is wrong, the same call tells once more
+                if place[-1] == len(lines):
+                    self.accepted = lines.count(b"\n")
+                    return self.accepted
+            while place[-1] < len(lines):
+                start, opening = self.go_on_sending(lines, first, place[-1], opening)
+                place.append(start)
+                hand.opening = opening
+                if opening is not self._now:
+                    continue  # another thread has left it before it was in hand
                 try:
                     try:
                         if end is None:
-                            start = self.send_nowait(lines, start, file)
+                            self._send_from(lines, place, opening)
                         else:
-                            with self._in_a_hurry():
-                                start = self.send_nowait(lines, start, file)
+                            with self._in_a_hurry(opening):
+                                self._send_from(lines, place, opening)
                     except BlockingIOError:
-                        self._poll(select.POLLOUT, end, "the master has had no place for it in time")
-                except (NoBus, NoMaster):
+                        self._poll(opening, select.POLLOUT, end, "the master has had no place for it in time")
+                except (NoBus, NoMaster) as error:
+                    if not is_own(error):
+                        raise
                     if self._is_addressed:
-                        self._part(epoch)
+                        self._part(opening)
                     # On another channel, an address is another client's.
                     if not self._comes_again or self._is_addressed or (end is not None and time.monotonic() >= end):
                         raise
-                    start = begin_of_line(lines, start, first)  # what the bus had of a message has gone with it
-                    time.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
-                    self._open_again(joins, end)
-                except ValueError:
-                    if not self._comes_again or self._left:
+                    place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
+                    pause = RETRY_SECONDS[0]  # a master that does not read is found again at once
+                    time.sleep(pause if end is None else min(max(end - time.monotonic(), 0), pause))
+                    if not isinstance(error, NoMaster) or self._has_ended(opening):
+                        self._open_again(hand, opening, closings, end, keeps=True)
+                except NotOpen as error:
+                    if not self._comes_again or self._is_left or not is_own(error):
                         raise
-                    start = begin_of_line(lines, start, first)
-                    self._open_again(joins, end)
+                    place.append(begin_of_line(lines, place[-1], first))
+                    self._open_again(hand, opening, closings, end)
+            return self.end_sending(lines, first, place[-1], opening)
         except ClientError as error:
-            if not isinstance(error, TimedOut):  # what the bus had of a message is dropped
+            start = place[-1]
+            if not isinstance(error, TimedOut) and is_own(error):  # what the bus had of a message is dropped
                 start = begin_of_line(lines, start, first)
-            error.accepted = self.stop_sending(lines, first, start, epoch)
+            error.accepted = self.stop_sending(lines, first, start, opening)
             raise
         except BaseException:  # Ctrl-C, for one
-            self.stop_sending(lines, first, start, epoch)
+            self.stop_sending(lines, first, place[-1], opening)
             raise
-        return self.end_sending(lines, first, start, epoch)

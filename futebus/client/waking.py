@@ -6,11 +6,14 @@ thread is sent a signal that does nothing: its call is interrupted, Python makes
 """
 
 import contextlib
+import fcntl
 import functools
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+
+from .channel import Opening
 
 
 @functools.cache
@@ -46,65 +49,85 @@ def wake(thread: int) -> None:
         kill(os.getpid(), thread, number)
 
 
+@functools.cache
+def _reserve() -> int:
+    """A descriptor that stands for nothing, for when there is no number left for another; -1: it could not be had."""
+    try:
+        return _nothing()
+    except OSError:
+        return -1
+
+
+def _nothing() -> int:
+    return os.open("/", os.O_PATH | os.O_CLOEXEC)  # calls on it fail with EBADF, and poll(2) tells of it at once
+
+
+class Hand:
+    """What a call has in hand: it may be closed when no call has it any more."""
+
+    __slots__ = ("opening", "thread")  # without `__init__`, which would take as long as half of what a call does
+
+    opening: Opening | None
+    thread: int
+    """Who makes the call, by his number for the system."""
+
+
 class Inside:
-    """Who is inside of calls on one descriptor: at most one thread that reads and one that sends."""
+    """The calls that are made on one channel. A thread may be in more than one, if the handler of a signal makes one, too."""
 
     def __init__(self) -> None:
-        self.reader = 0
-        """The number of the thread for the system; 0: none."""
-        self.sender = 0
-        self.retired: list[int] = []
-        """Descriptors that stand for nothing, and are somebody's still: else the next file that is opened had their number."""
-        self._burying = threading.Lock()
+        self.readers: list[Hand] = []
+        self.senders: list[Hand] = []
+        self.retired: list[Opening] = []
+        """Their descriptors stand for nothing, and are somebody's still: else the next file that is opened had their number."""
+        self._burying = threading.RLock()
+        _reserve()
 
-    def retire(self, file: int) -> bool:
-        """Has those who are inside come out of their calls, which fail.
+    def retire(self, opening: Opening) -> bool:
+        """Has those who have an opening of the channel in hand come out of their calls, which fail.
 
         Args:
-            file: the descriptor. It stands for nothing then, and is closed when they have come out.
+            opening: its descriptor stands for nothing then, and is closed when nobody has it in hand any more.
 
         Returns:
-            Whether anybody is inside: if not, nothing was done.
+            Whether anybody has: if not, nothing was done.
         """
-        threads = {self.reader, self.sender} - {0}
-        if not threads:
+        threads = {hand.thread for hand in (*self.readers, *self.senders) if hand.opening is opening}
+        if not threads or not _void(opening.file):
             return False
-        try:
-            nothing = os.open("/", os.O_PATH | os.O_CLOEXEC)  # fails with EBADF, and poll(2) tells of it at once
-        except OSError:
-            return False
-        try:
-            self.retired.append(file)
-            os.dup2(nothing, file, inheritable=False)
-        finally:
-            os.close(nothing)
+        self.retired.append(opening)  # not before: who comes out meanwhile would close it, and it would be another file's
         for thread in threads - {threading.get_native_id()}:
             wake(thread)
         self.bury()
         return True
 
-    @contextlib.contextmanager
-    def outside(self) -> Iterator[None]:
-        """Notes that this thread is in no call meanwhile, and has no descriptor in hand: what it has been in can be closed."""
-        thread = threading.get_native_id()
-        reads, sends = self.reader == thread, self.sender == thread
-        if reads:
-            self.reader = 0
-        if sends:
-            self.sender = 0
-        try:
-            yield
-        finally:
-            if self.retired:
-                self.bury()
-            if reads:
-                self.reader = thread
-            if sends:
-                self.sender = thread
-
     def bury(self) -> None:
-        """Closes what has been retired, if nobody is inside any more. Who comes out calls it, if there is something."""
+        """Closes what has been retired, and nobody has in hand any more. Who lets go of something calls it, if there is any."""
         with self._burying:
-            while self.retired and not self.reader and not self.sender:
+            held = [hand.opening for hand in (*self.readers, *self.senders)]
+            for opening in [each for each in self.retired if each not in held]:
+                self.retired.remove(opening)
                 with contextlib.suppress(OSError):
-                    os.close(self.retired.pop())
+                    os.close(opening.file)
+
+
+def _void(file: int) -> bool:
+    """Has a descriptor stand for nothing. Returns whether that could be done."""
+    try:
+        nothing = _nothing()
+    except OSError:
+        spare = _reserve()
+        try:
+            if not fcntl.fcntl(spare, fcntl.F_GETFL) & os.O_PATH:  # somebody has closed it, and it is another file's
+                return False
+            os.dup2(spare, file, inheritable=False)
+        except OSError:
+            return False
+        return True
+    try:
+        os.dup2(nothing, file, inheritable=False)
+    except OSError:
+        return False
+    finally:
+        os.close(nothing)
+    return True

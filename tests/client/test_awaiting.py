@@ -46,6 +46,16 @@ class Trio:
     async def pause(self) -> None:
         await trio.sleep(0.01)
 
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait for a file."""
+        told: Any = trio.lowlevel.current_statistics().io_statistics
+        return int(told.tasks_waiting_read + told.tasks_waiting_write - 1)  # one of them is trio's own
+
+    async def until_waiting(self, count: int) -> None:
+        while self.waiting < count:
+            await self.pause()
+
 
 class Aio:
     """asyncio, as these tests use it."""
@@ -77,6 +87,15 @@ class Aio:
 
     async def pause(self) -> None:
         await asyncio.sleep(0.01)
+
+    @property
+    def waiting(self) -> int:
+        waiter: Any = futebus.client.aio._doors._waiter
+        return sum(map(len, waiter._waited.values()))
+
+    async def until_waiting(self, count: int) -> None:
+        while self.waiting < count:
+            await self.pause()
 
 
 @pytest.fixture(params=[Trio, Aio])
@@ -229,8 +248,7 @@ def test_half_of_a_long_message_does_not_go_to_another_master(library: Any, moun
                 assert await out.read() == "welcome"
 
             async def change() -> None:
-                for _ in range(20):
-                    await library.pause()  # the others wait
+                await library.until_waiting(2)
                 master.close()
                 with client.collect(bus / "U_x") as other:  # nobody else runs before it is there
                     while not got:
@@ -264,8 +282,7 @@ def test_half_of_a_long_message_goes_with_its_channel_though_its_sender_is_cance
             await out.send("one", "two")
             sending = asyncio.create_task(out.send(long))
             reading = asyncio.create_task(out.read())
-            for _ in range(20):
-                await asyncio.sleep(0.01)  # both wait
+            await Aio().until_waiting(2)
             master.close()
             with pytest.raises(asyncio.CancelledError):
                 await sending
@@ -393,6 +410,115 @@ def test_a_channel_that_is_closed_while_somebody_waits(library: Any, bus: Mount)
                 assert await other.read() == "text"
 
         await library.together(wait, close)
+
+    library.run(main)
+
+
+@pytest.mark.parametrize("by_another", [False, True])
+def test_a_loop_ends_when_the_channel_is_closed(library: Any, bus: Mount, *, by_another: bool) -> None:
+    doors = library.doors
+    got: list[str] = []
+
+    async def main() -> None:
+        async for _ in doors.subscribe(bus / "B_y"):
+            pass
+
+    with pytest.raises(ValueError, match="is not open"):  # nobody has opened it
+        library.run(main)
+
+    async def loop() -> None:
+        async for text in log:
+            got.append(text)
+            if not by_another:
+                log.close()
+
+    async def close() -> None:
+        await doors.publish(bus / "B_x", "one", "two")
+        if by_another:
+            while len(got) < 2:
+                await library.pause()
+            await library.until_waiting(1)
+            log.close()
+
+    async def both() -> None:
+        await log.open()
+        await library.together(loop, close)
+
+    log = doors.subscribe(bus / "B_x")
+    library.run(both)
+    assert got == (["one", "two"] if by_another else ["one"])
+
+
+def test_who_waits_for_a_channel_that_is_closed_leaves_the_next_one_alone(library: Any, bus: Mount) -> None:
+    doors = library.doors
+
+    async def main() -> None:
+        master = client.collect(bus / "U_x")
+        async with doors.subscribe(bus / "U_x", again=True) as slave:
+            ended: list[bool] = []
+
+            async def wait() -> None:
+                with pytest.raises(ValueError, match="is not open"):
+                    await slave.read()
+                ended.append(True)
+
+            async def change() -> None:
+                await library.until_waiting(1)
+                master.close()
+                while slave.is_open:
+                    await library.pause()
+                slave.close()
+                with client.collect(bus / "U_x") as other:
+                    await slave.open()
+                    other.send("welcome")
+                    while not ended:
+                        await library.pause()
+                    assert (await slave.read(), slave.joins) == ("welcome", 2)
+
+            await library.together(wait, change)
+
+    library.run(main)
+
+
+def test_who_reads_a_channel_that_was_opened_again_is_woken_by_its_end(library: Any, mounting: Mounting) -> None:
+    bus = mounting("max_queue=10")
+    doors = library.doors
+
+    async def main() -> None:
+        master = client.collect(bus / "U_x")
+        slave = doors.connect(bus / "U_x", again=True)
+        await slave.open()
+        await slave.send(*map(str, range(10)))
+
+        async def read() -> None:
+            with pytest.raises(ValueError, match="is not open"):
+                await slave.read()
+
+        async def change() -> None:
+            await library.until_waiting(2)
+            master.close()
+            with client.collect(bus / "U_x") as other:
+                while not other.inquire().queued:
+                    await library.pause()
+                await library.until_waiting(1)
+                assert (other.read(), slave.joins) == ("more", 2)
+                slave.close()
+
+        await library.together(read, lambda: slave.send("more"), change)
+
+    library.run(main)
+
+
+def test_who_sends_does_not_forget_what_waits_in_a_channel_that_has_ended(library: Any, bus: Mount) -> None:
+    async def main() -> None:
+        master = client.collect(bus / "U_x")
+        async with library.doors.connect(bus / "U_x", again=True) as slave:
+            master.send("one", "two")
+            master.close()
+            with client.collect(bus / "U_x") as other:
+                await slave.send("x")
+                other.send("three")
+                assert [await slave.read() for _ in range(3)] == ["one", "two", "three"]
 
     library.run(main)
 

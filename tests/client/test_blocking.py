@@ -221,11 +221,11 @@ def test_half_of_a_long_message_is_not_forgotten_when_there_is_still_no_place(mo
 def test_what_is_addressed_does_not_go_to_others_on_a_channel_that_another_thread_has_opened_again(bus: Mount) -> None:
     """Whoever has that number there."""
     with client.join(bus / "A_x", again=True) as peer:
-        lines, first, epoch = peer.begin_sending(b"{2}one\n{2}two\n")
-        assert peer.go_on_sending(lines, first, 7, epoch) == (peer.fileno(), 7, epoch)
+        lines, first, opening = peer.begin_sending(b"{2}one\n{2}two\n")
+        assert peer.go_on_sending(lines, first, 7, opening) == (7, opening)
         peer.open_nowait()
         with pytest.raises(client.NoBus, match="opened again meanwhile"):
-            peer.go_on_sending(lines, first, 7, epoch)
+            peer.go_on_sending(lines, first, 7, opening)
 
 
 def test_one_thread_may_be_in_a_hurry_and_the_other_not(bus: Mount) -> None:
@@ -263,6 +263,15 @@ def test_a_timeout_can_be_as_long_as_one_likes(bus: Mount, timeout: float) -> No
         assert log.read(timeout=timeout) == "text"
 
 
+def test_an_empty_answer_reaches_nobody(bus: Mount) -> None:
+    with client.serve(bus / "S_x") as service, client.connect(bus / "S_x") as slave:
+        slave.send("question")
+        sender, _ = service.read()
+        assert not service.answer(sender, "", "")
+        assert service.answer(sender, "", "answer")
+        assert slave.read(timeout=60) == "answer"
+
+
 # ---------------------------------------------------------------------------------------------- what is refused
 
 
@@ -288,11 +297,40 @@ def test_what_is_not_on_a_bus_is_never_written_to(place: Path) -> None:
     assert (place / "B_x").read_text() == "precious\n"
 
 
+def test_what_is_no_whole_line_is_not_sent_as_it_is(bus: Mount) -> None:
+    with client.subscribe(bus / "B_x") as log, client.publisher(bus / "B_x") as out:
+        with pytest.raises(ValueError, match="lines end with a newline: b'half'"):
+            out.send_block(b"whole\nhalf")
+        out.send("next")
+        assert log.read(timeout=60) == "next"
+
+
+@pytest.mark.parametrize("wait", [float("nan"), None, "1"])
+def test_what_is_no_time_to_wait(bus: Mount, wait: Any) -> None:
+    with pytest.raises(TypeError, match="wait is a number of seconds, and not"):
+        client.subscribe(bus / "B_x", wait=wait)
+
+
+def test_what_is_no_kind_of_message(bus: Mount) -> None:
+    kind: Any = int
+    for way in (lambda: client.subscribe(bus / "B_x", kind), lambda: client.join(bus / "A_x", kind)):
+        with pytest.raises(TypeError, match="messages are str or bytes, and not <class 'int'>"):
+            way()
+
+
+def test_a_path_may_be_bytes(bus: Mount) -> None:
+    path: Any = os.fsencode(bus / "B_x")
+    with client.subscribe(path) as log:
+        client.publish(path, "text")
+        assert log.read(timeout=60) == "text"
+
+
 @pytest.mark.parametrize(
     ("way", "name", "words"),
     [
         (client.subscribe, "log", "no channel has this name; its first letter is U, A, S or B"),
-        (client.subscribe, "+B_log", "no channel has this name"),
+        (client.subscribe, "+B_log", "no channel has this name; .*; B_log is its name to programs that use this"),
+        (client.subscribe, "B_\0", "no channel has this name"),
         (client.collect, ".U_x", "no channel has this name"),
         (client.subscribe, "A_x", r"subscribe\(\) wants a channel of type U, S, B, and this is A"),
         (client.serve, "U_x", r"serve\(\) wants a channel of type S, and this is U"),

@@ -1,7 +1,10 @@
 """`futebus.client` while masters and buses come and go, and while others use the same channel object, or close it."""
 
 import contextlib
+import itertools
+import json
 import os
+import pickle
 import select
 import threading
 from collections.abc import Callable
@@ -10,7 +13,9 @@ from pathlib import Path
 import pytest
 
 import futebus.client as client
+from futebus.client.channel import Opening
 from futebus.client.entry import enter
+from futebus.client.inquire import Inquiry, inquire
 
 from ..helpers.descriptors import descriptors
 from ..helpers.mounts import Mount, Mounting
@@ -85,46 +90,117 @@ def test_what_may_only_be_read_is_not_opened_again_by_who_writes(bus: Mount, *, 
         assert log.joins == 1
 
 
+class Masters:
+    """Masters of a U channel, who do not read, and each of whom leaves when his slave has come.
+
+    Args:
+        channel: opens its slave.
+        path: the channel.
+    """
+
+    def __init__(self, path: Path, channel: Callable[[], client.Slave[str]]) -> None:
+        self._path = path
+        self._last = self._come()
+        self.slave = channel()
+
+    def _come(self) -> int:
+        return os.open(self._path.with_name(f".{self._path.name}"), os.O_WRONLY | os.O_CREAT)
+
+    def go_on(self, joins: int) -> int:
+        """Until the slave has come so often. Returns the last master."""
+        while self.slave.joins < joins:
+            before = self.slave.joins
+            os.close(self._last)
+            self._last = self._come()
+            until(lambda: self.slave.joins > before, "it is opened again")  # noqa: B023
+        return self._last
+
+
+def _go_on(work: Callable[[], object]) -> None:
+    with contextlib.suppress(ValueError, client.ClientError):  # it is closed in the end
+        work()
+
+
 def test_who_reads_goes_on_when_another_thread_opens_the_channel_again(bus: Mount) -> None:
-    with contextlib.ExitStack() as stack:
-        master = os.open(bus / ".U_x", os.O_WRONLY | os.O_CREAT)  # it does not read: who sends opens again and again
-        stack.callback(os.close, master)
-        channel = stack.enter_context(client.connect(bus / "U_x", again=True))
-        got: list[str] = []
+    masters = Masters(bus / "U_x", lambda: client.connect(bus / "U_x", again=True))
+    got: list[str] = []
+    with masters.slave as channel:
         reading = aside(lambda: got.append(channel.read()))
-
-        def send() -> None:
-            with contextlib.suppress(ValueError, client.ClientError):  # it is closed in the end
-                channel.send("x")
-
-        sending = aside(send)
-        until(lambda: channel.joins > 5, "it is opened again")
-        while not got:
-            os.write(master, b"line\n")
-            assert reading.is_alive() or got
+        sending = aside(lambda: _go_on(lambda: channel.send("x")))
+        master = masters.go_on(5)
+        os.write(master, b"line\n")
         reading.join(DEADLINE)
         assert got == ["line"]
     sending.join(DEADLINE)
+    os.close(master)
 
 
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_channel_that_is_opened_again_and_again_takes_no_more_files(bus: Mount, *, reads: bool) -> None:
-    with contextlib.ExitStack() as stack:
-        master = os.open(bus / ".U_x", os.O_WRONLY | os.O_CREAT)  # it does not read
-        stack.callback(os.close, master)
-        channel = stack.enter_context(client.connect(bus / "U_x", again=True))
-
-        def go_on(work: Callable[[], object]) -> None:
-            with contextlib.suppress(ValueError, client.ClientError):  # it is closed in the end
-                work()
-
+    masters = Masters(bus / "U_x", lambda: client.connect(bus / "U_x", again=True))
+    with masters.slave as channel:
         if reads:
-            aside(lambda: go_on(channel.read))
-        aside(lambda: go_on(lambda: channel.send("x")))
-        until(lambda: channel.joins > 3, "it is opened again")
+            aside(lambda: _go_on(channel.read))
+        sending = aside(lambda: _go_on(lambda: channel.send("x")))
+        masters.go_on(3)
         before = descriptors()
-        until(lambda: channel.joins > 30, "it is opened again and again")
-        until(lambda: descriptors() <= before + 3, "what it has left is closed")
+        master = masters.go_on(15)
+        until(lambda: descriptors() <= before + 2, "what it has left is closed")
+    sending.join(DEADLINE)
+    os.close(master)
+
+
+def test_a_master_that_does_not_read_is_not_left(bus: Mount) -> None:
+    """What he says is heard while somebody waits for one who does."""
+    master = os.open(bus / ".U_x", os.O_WRONLY | os.O_CREAT)
+    with client.connect(bus / "U_x", again=True) as channel:
+        for _ in range(3):
+            os.write(master, b"line\n")
+            with pytest.raises(client.NoMaster):
+                channel.send("x", timeout=0.1)
+        assert [channel.read() for _ in range(3)] == ["line"] * 3
+        assert channel.joins == 1
+        sending = aside(lambda: channel.send("x"))
+        os.close(master)
+        with client.collect(bus / "U_x", wait=DEADLINE) as jobs:
+            assert jobs.read(timeout=DEADLINE) == "x"
+        sending.join(DEADLINE)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_who_sends_does_not_forget_what_waits_in_a_channel_that_has_ended(bus: Mount, *, reads: bool) -> None:
+    """An answer was told to be delivered."""
+    with client.serve(bus / "S_x") as service:
+        asker = client.connect(bus / "S_x", again=True)
+        asker.send("one")
+        sender, _ = service.read()
+        assert service.answer(sender, "answer one", "more")
+    got: list[str] = []
+    with asker, client.serve(bus / "S_x") as service:
+        reading = aside(lambda: got.extend(itertools.islice(asker, 3))) if reads else None
+        asker.send("two", timeout=DEADLINE)
+        sender, text = service.read(timeout=DEADLINE)
+        service.answer(sender, text)
+        if reading:
+            reading.join(DEADLINE)
+        else:
+            assert asker.pending == 2
+            got = [asker.read(timeout=DEADLINE) for _ in range(3)]
+        assert got == ["answer one", "more", "two"]
+
+
+def test_who_never_reads_keeps_what_one_channel_has_said_and_no_more(bus: Mount) -> None:
+    master = client.collect(bus / "U_x")
+    with client.connect(bus / "U_x", again=True) as channel:
+        for number in range(3):
+            master.send(*[str(number)] * 10)
+            master.close()
+            master = client.collect(bus / "U_x")
+            channel.send("x", timeout=DEADLINE)
+            assert master.read(timeout=DEADLINE) == "x"
+            assert channel.pending == 10
+        assert [channel.read(timeout=DEADLINE) for _ in range(10)] == ["2"] * 10
+        master.close()
 
 
 def test_who_reads_in_a_hurry_is_so_on_a_channel_too_that_is_opened_again_meanwhile(
@@ -133,9 +209,9 @@ def test_who_reads_in_a_hurry_is_so_on_a_channel_too_that_is_opened_again_meanwh
     with client.subscribe(bus / "B_x", again=True) as log:
         poll, late = log._poll, []
 
-        def open_again(events: int, end: float | None, what: str) -> None:
+        def open_again(opening: Opening, events: int, end: float | None, what: str) -> None:
             if log.joins > 1:
-                poll(events, end, what)
+                poll(opening, events, end, what)
             else:
                 log.open_nowait()  # as another thread does, whose call has failed
 
@@ -160,16 +236,16 @@ def test_half_of_a_long_message_does_not_go_to_another_master(mounting: Mounting
         out.send("one", "two")
         poll = out._poll
 
-        def wait(events: int, end: float | None, what: str) -> None:
+        def wait(opening: Opening, events: int, end: float | None, what: str) -> None:
             if events == select.POLLOUT and not looked.is_set():
                 begun.set()
                 assert leaving.wait(DEADLINE)
                 try:
-                    poll(events, end, what)
+                    poll(opening, events, end, what)
                 finally:
                     looked.set()
             else:
-                poll(events, end, what)
+                poll(opening, events, end, what)
 
         def open_slowly(place: Path, name: str, flags: int, mode: int | None) -> int:
             if not name.startswith("."):
@@ -178,6 +254,7 @@ def test_half_of_a_long_message_does_not_go_to_another_master(mounting: Mounting
             return enter(place, name, flags, mode)
 
         monkeypatch.setattr(out, "_poll", wait)
+        monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
         sent: list[int] = []
         sending = aside(lambda: sent.append(out.send(long, timeout=DEADLINE)))
         assert begun.wait(DEADLINE)
@@ -213,10 +290,10 @@ def test_what_is_being_sent_is_not_begun_again_by_who_closes_the_channel(
             assert over.wait(DEADLINE)
             leave()
 
-        def wait(events: int, end: float | None, what: str) -> None:
+        def wait(opening: Opening, events: int, end: float | None, what: str) -> None:
             begun.set()
             assert leaving.wait(DEADLINE)
-            poll(events, end, what)
+            poll(opening, events, end, what)
 
         monkeypatch.setattr(out, "_leave", leave_slowly)
         monkeypatch.setattr(out, "_poll", wait)
@@ -297,6 +374,71 @@ def test_answers_for_clients_of_a_bus_that_has_gone_reach_nobody(bus: Mount, rem
         service.answer(sender, "four")
         asking.join(DEADLINE)
         assert asked == ["four"]
+
+
+def test_a_loop_forgets_clients_of_a_bus_that_has_gone(bus: Mount, remounting: Remounting) -> None:
+    """And who answers for them later, in a thread for example, answers nobody."""
+    with client.serve(bus / "S_x", again=True) as service:
+        first = client.connect(bus / "S_x")
+        first.send("one", "two", "three")
+        got: list[tuple[int, str]] = []
+        for sender, text in service:
+            got.append((sender, text))
+            if text == "one":
+                again = remounting(bus)
+                first.close()
+            assert not service.answer(sender, "secret")
+            assert not service.answer(sender, "secret")
+            if service.joins == 2:
+                break
+        assert got == [(2, "one")]
+        with client.connect(again / "S_x") as second:
+            assert second.id == sender
+            assert not service.answer(sender, "secret")
+            second.send("four")
+            sender, text = service.read(timeout=DEADLINE)
+            assert (sender, text) == (second.id, "four")
+            assert service.answer(sender, "FOUR")
+            assert second.read(timeout=DEADLINE) == "FOUR"
+
+
+def test_what_was_for_a_client_before_is_not_for_the_peer_who_has_his_number(bus: Mount) -> None:
+    with client.join(bus / "A_x", again=True) as one, client.join(bus / "A_x") as two:
+        two.send(one.id, "hello")
+        sender, _ = one.read()
+        one.open_nowait()
+        with client.join(bus / "A_x"), pytest.raises(client.NoClient, match="has gone"):
+            one.send(sender, "secret")
+        assert one.send(int(sender), "hello") == 1
+        assert two.read() == (one.id, "hello")
+        assert json.dumps([sender]) == "[2]"
+        assert type(pickle.loads(pickle.dumps(sender))) is int
+
+
+def test_the_own_id_is_that_of_now(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    with client.connect(bus / "B_x") as one:
+
+        def inquire_slowly(file: int) -> Inquiry:
+            told = inquire(file)
+            if not changed:
+                changed.append(True)
+                one.open_nowait()
+            return told
+
+        changed: list[bool] = []
+        monkeypatch.setattr("futebus.client.channel.inquire", inquire_slowly)
+        assert one.id == 1
+        assert one.id == one.inquire().id == 2
+
+
+def test_a_call_ends_with_its_service_though_it_comes_again(bus: Mount) -> None:
+    def leave() -> None:
+        with client.serve(bus / "S_x", wait=DEADLINE) as service:
+            service.read()
+
+    aside(leave)
+    with pytest.raises(client.Ended):
+        client.call(bus / "S_x", "anybody?", wait=DEADLINE, again=True)
 
 
 def test_who_gives_up_waiting_for_a_bus_can_wait_again(bus: Mount, remounting: Remounting) -> None:
@@ -421,7 +563,7 @@ def test_closing_wakes_who_waits_in_another_thread(mounting: Mounting, what: str
     if what == "iterate":
         assert found == [[]]
     else:
-        assert [type(each) for each in found] == [ValueError]
+        assert [isinstance(each, ValueError) for each in found] == [True]
         assert "is not open" in str(found[0])
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)

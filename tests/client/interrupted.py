@@ -1,0 +1,114 @@
+"""A program that is interrupted all the time, in the middle of what the client does: `python -m tests.client.interrupted`.
+
+What it loses or doubles by its own fault it must not blame on the client: it counts with what has returned in the same step.
+"""
+
+import itertools
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import futebus.client as client
+
+INSIDE = os.path.dirname(client.__file__)
+LONGEST = 0.0005
+"""Seconds until the program is interrupted, at most: about as long as a few calls take."""
+
+ENOUGH = 100
+"""How often."""
+
+
+class Interrupt(Exception):
+    """What a signal's handler raises."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if frame and frame.f_code.co_filename.startswith(INSIDE):  # elsewhere the program would have to look after itself
+        raise Interrupt
+
+
+@contextmanager
+def _soon() -> Iterator[None]:
+    """Interrupts once, soon, what the client does."""
+    signal.setitimer(signal.ITIMER_REAL, random.random() * LONGEST + 1e-6)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _read(bus: Path) -> None:
+    """Reads what somebody else writes, in every way that there is, until that has been interrupted often enough."""
+    got: list[bytes] = []
+    hits = 0
+    is_enough = threading.Event()
+    with client.collect(bus / "U_x", bytes) as master:
+        threading.Thread(target=_fill, args=(bus / "U_x", is_enough), daemon=True).start()
+        ways = itertools.cycle(range(4))
+        while not got or got[-1] != b"end":
+            try:
+                with _soon():
+                    way = next(ways)
+                    if way == 0:
+                        got.append(master.read())
+                    elif way == 1:
+                        got.append(master.read(timeout=60))
+                    elif way == 2:
+                        got.extend(itertools.islice(master, max(1, master.pending)))
+                    elif not master.pending:
+                        got.extend(master.read_block().splitlines())
+            except Interrupt:
+                hits += 1
+                if hits == ENOUGH:
+                    is_enough.set()
+    assert got[:-1] == [b"%d" % number for number in range(len(got) - 1)]
+
+
+def _fill(path: Path, is_enough: threading.Event) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    with open(path, "wb", buffering=0) as out:
+        numbers = itertools.count()
+        while not is_enough.is_set():
+            out.write(b"%d\n" % next(numbers))
+        out.write(b"end\n")
+
+
+def _send(bus: Path) -> None:
+    """Sends messages, some longer than one call of the system, until often enough only a part of a call's was accepted."""
+    got: list[bytes] = []
+    parts = 0
+    with client.collect(bus / "U_x", bytes) as master, client.publisher(bus / "U_x") as out:
+        reading = threading.Thread(target=_hear, args=(master, got), daemon=True)
+        reading.start()
+        sent = 0
+        while parts < ENOUGH:
+            lengths = random.choices((0, 10, 1000, 200_000), (10, 10, 5, 1), k=random.choice((1, 1, 20, 100)))
+            batch = [b"%d %s" % (number, b"x" * long) for number, long in enumerate(lengths, sent)]
+            out.accepted = 0
+            try:
+                with _soon():
+                    out.send(*batch, timeout=random.choice((None, 60)))
+            except Interrupt:
+                parts += 0 < out.accepted < len(batch)
+            sent += out.accepted
+        out.send("end")
+        reading.join()
+    assert [int(message.partition(b" ")[0]) for message in got] == list(range(sent))
+
+
+def _hear(master: client.Collector[bytes], got: list[bytes]) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    got.extend(itertools.takewhile(lambda message: message != b"end", master))
+
+
+if __name__ == "__main__":
+    what, place, seed = sys.argv[1:]
+    random.seed(int(seed))
+    signal.signal(signal.SIGALRM, _interrupt)
+    {"read": _read, "send": _send}[what](Path(place))

@@ -1,0 +1,152 @@
+"""`futebus.client` when a channel is closed, by whom ever, in the middle of whatever."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import futebus.client as client
+from futebus.client import waking
+from futebus.client.entry import enter
+
+from ..helpers.descriptors import descriptors
+from ..helpers.mounts import Mount, Mounting
+from ..helpers.waiting import DEADLINE, until
+from .threads import aside
+
+
+def _not_open(work: Callable[[], object], found: list[object]) -> Callable[[], None]:
+    """Notes what is done, or that the channel is not open."""
+
+    def do() -> None:
+        try:
+            found.append(work())
+        except ValueError as error:
+            found.append(str(error))
+
+    return do
+
+
+def test_a_channel_that_is_closed_while_it_is_opened_again_stays_closed(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    master = client.collect(bus / "U_x")
+    said: list[str] = []
+    slave = client.subscribe(bus / "U_x", again=True, say=said.append)
+    opened, closed = threading.Event(), threading.Event()
+
+    def open_slowly(*how: Any) -> int:
+        file = enter(*how)
+        opened.set()
+        assert closed.wait(DEADLINE)
+        return file
+
+    monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+    found: list[object] = []
+    reading = aside(_not_open(slave.read, found))
+    master.close()
+    until(lambda: said, "it has noticed, and waits")
+    monkeypatch.setattr("futebus.client.channel.enter", lambda *how: open_slowly(*how) if how[1] == "+U_x" else enter(*how))
+    with client.collect(bus / "U_x"):
+        assert opened.wait(DEADLINE)
+        slave.close()
+        closed.set()
+        reading.join(DEADLINE)
+        assert (found, slave.is_open) == ([f"{bus / 'U_x'} is not open"], False)
+        assert len(bus.clients("U_x")) == 1
+
+
+def test_closing_wakes_who_waits_though_no_file_can_be_opened(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or else he would read what is opened by that number next."""
+
+    def no_more() -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    log = client.subscribe(bus / "B_x")
+    found: list[object] = []
+    reading = aside(_not_open(log.read, found))
+    bus.wait_for_readers(1, "B_x")
+    monkeypatch.setattr(waking, "_nothing", no_more)
+    number = log.fileno()
+    log.close()
+    reading.join(DEADLINE)
+    assert found == [f"{bus / 'B_x'} is not open"]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+
+
+def test_who_closes_does_not_close_what_others_open_meanwhile(bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    (place / "file").write_text("")
+    log = client.connect(bus / "B_x")
+    reading = aside(_not_open(log.read, []))
+    bus.wait_for_readers(1, "B_x")
+    files: list[int] = []
+
+    def dup2_slowly(file: int, number: int, **how: bool) -> int:
+        if number == log_file and not files:
+            client.publish(bus / "B_x", "comes just now")
+            reading.join(DEADLINE)
+            files.append(os.open(place / "file", os.O_RDONLY))
+        return dup2(file, number, **how)
+
+    log_file, dup2 = log.fileno(), os.dup2
+    monkeypatch.setattr("os.dup2", dup2_slowly)
+    log.close()
+    assert not reading.is_alive()
+    assert os.readlink(f"/proc/self/fd/{files[0]}") == str(place / "file")
+    os.close(files[0])
+
+
+@pytest.mark.parametrize("what", ["read", "send"])
+def test_closing_wakes_all_who_wait(mounting: Mounting, what: str) -> None:
+    bus = mounting("max_queue=8")
+    before = descriptors()
+    with client.collect(bus / "U_y"), client.collect(bus / "U_x"):
+        channel = client.connect(bus / "U_x")
+        found: list[object] = []
+        threads = []
+        for _ in range(3):
+            work: Callable[[], object] = channel.read if what == "read" else lambda: [channel.send("x") for _ in range(9)]
+            threads.append(aside(_not_open(work, found)))
+        bus.wait_for_clients(1, "U_x", waits="read" if what == "read" else "write")
+        channel.close()
+        for thread in threads:
+            thread.join(DEADLINE)
+        assert found == [f"{bus / 'U_x'} is not open"] * 3
+    until(lambda: descriptors() <= before, "all is closed")
+
+
+def test_nobody_gets_what_was_not_asked_for_before_the_end(bus: Mount) -> None:
+    with client.subscribe(bus / "B_x") as log:
+        client.publish(bus / "B_x", "one", "two", "three")
+        got = []
+        for text in log:
+            got.append(text)
+            log.close()
+        assert (got, log.pending) == (["one"], 0)
+
+
+def test_a_child_that_closes_what_a_thread_reads_here_closes_it(bus: Mount) -> None:
+    """Threads are not there in a child of fork(2)."""
+    with client.subscribe(bus / "B_x") as log:
+        got: list[str] = []
+        reading = aside(lambda: got.append(log.read()))
+        bus.wait_for_readers(1, "B_x")
+        child = os.fork()
+        if not child:
+            number = log.fileno()
+            log.close()
+            os._exit(os.path.lexists(f"/proc/self/fd/{number}"))
+        assert os.waitpid(child, 0)[1] == 0
+        client.publish(bus / "B_x", "text")
+        reading.join(DEADLINE)
+        assert got == ["text"]
+
+
+def test_its_name_in_a_debugger(bus: Mount) -> None:
+    log = client.subscribe(bus / "B_x")
+    assert repr(log) == f"<Reader of {bus / 'B_x'}>"
+    log.close()
+    assert repr(log) == f"<Reader of {bus / 'B_x'}, not open>"
