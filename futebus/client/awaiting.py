@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
-from .channel import RETRY_SECONDS, Endpoint, Mastery, Opening, Way, begin_of_line, check_whole, way_to
+from .channel import RETRY_SECONDS, Endpoint, Hand, Mastery, Opening, Way, begin_of_line, check_whole, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, NotOpen, is_own
 from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
 
@@ -129,17 +129,23 @@ class _Awaiting(Endpoint[Item]):
             ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
         self.check_nothing_pending()
-        data = await self._block()
-        self._taken = []
-        return data
+        hand = self._hand()
+        try:
+            await self._catch(hand)
+            return self._given(hand)
+        except BaseException:
+            self._save(hand)
+            raise
 
-    async def _block(self) -> bytes:
+    async def _catch(self, hand: Hand) -> None:
+        """Takes the next lines in hand, as soon as there are some."""
         await self._waiter.checkpoint()
         closings = self._closings
         while True:
             opening = self._now
             try:
-                return self._read_nowait()
+                self._read_nowait(hand)
+                return
             except BlockingIOError:
                 await self._waiter.until_readable(self.fileno())
             except (Ended, NoBus) as error:
@@ -157,7 +163,13 @@ class _Awaiting(Endpoint[Item]):
         while True:
             for item in self._items:
                 return item
-            self._hand_on(await self._block())
+            hand = self._hand()
+            try:
+                await self._catch(hand)
+                self._hand_on(hand)
+            except BaseException:
+                self._save(hand)
+                raise
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -173,14 +185,16 @@ class _Awaiting(Endpoint[Item]):
         check_whole(lines)
         return await self._send(lines)
 
-    async def _send(self, lines: bytes, of: Opening | None = None) -> int:
+    async def _send(self, lines: bytes, of: object = None, *, is_to_all: bool = False) -> int:
+        """Sends lines, as `Waiting._send`."""
+        is_addressed = self._is_addressed and not is_to_all
         self.accepted, place, closings = 0, [0], self._closings
         lines, first, opening = self.begin_sending(lines, of)
         try:
             await self._waiter.checkpoint()
             while place[-1] < len(lines):
-                start, opening = self.go_on_sending(lines, first, place[-1], opening)
-                place.append(start)
+                start, opening = self.go_on_sending(lines, first, place[-1], opening, is_to_all=is_to_all)
+                place[:] = (start,)
                 try:
                     self._send_from(lines, place, opening)
                 except BlockingIOError:
@@ -189,15 +203,15 @@ class _Awaiting(Endpoint[Item]):
                     if not is_own(error):
                         raise
                     # On another channel, an address is another client's.
-                    if self._comes_again and self._is_addressed and self._now is opening and not self._is_opening:
+                    if self._comes_again and is_addressed and self._now is opening and not self._is_opening:
                         self._leave()  # whoever reads or sends next opens it
-                    if not self._comes_again or self._is_addressed:
+                    if not self._comes_again or is_addressed:
                         raise
                     place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     if isinstance(error, NoMaster) and not self._has_ended(opening):
                         continue
-                    if self._now is opening and self.way.reads:
+                    if self._now is opening and self.way.reads and not self._is_addressed:
                         self._keep(opening)
                     await self._open_again(opening, closings)
                 except NotOpen as error:
@@ -207,9 +221,9 @@ class _Awaiting(Endpoint[Item]):
                     await self._open_again(opening, closings)
             return self.end_sending(lines, first, place[-1], opening)
         except ClientError as error:
-            start = (
-                begin_of_line(lines, place[-1], first) if is_own(error) else place[-1]
-            )  # what the bus had of a message is dropped
+            start = place[-1]
+            if is_own(error):  # what the bus had of a message is dropped
+                start = begin_of_line(lines, start, first)
             error.accepted = self.stop_sending(lines, first, start, opening)
             raise
         except BaseException:  # cancelled
@@ -237,7 +251,7 @@ class Publisher(_Awaiting[str]):
 
     async def send(self, *messages: str | bytes) -> int:
         """Sends messages, as `futebus.client.Publisher.send`. If the task is cancelled, `accepted` tells how many were."""
-        return await self.send_block(joined(messages, self._address))
+        return await self._send(joined(messages, self._address), is_to_all=True)
 
 
 class Slave(Reader[Text]):
@@ -268,7 +282,7 @@ class Peer(_Awaiting[tuple[int, Text]], Generic[Text]):
 
     async def send(self, client: int | None, *messages: str | bytes) -> int:
         """Sends messages to one client, or to all others who read, as `futebus.client.Peer.send`."""
-        return await self._send(joined(messages, address_of(client)), opening_of(client))
+        return await self._send(joined(messages, address_of(client)), opening_of(client), is_to_all=client is None)
 
 
 class Service(_Awaiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
@@ -305,7 +319,7 @@ class Service(_Awaiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
 
     async def announce(self, *messages: str | bytes) -> int:
         """Sends messages to all slaves that read, as `Publisher.send` does."""
-        return await self.send_block(joined(messages, address_of(None)))
+        return await self._send(joined(messages, address_of(None)), is_to_all=True)
 
 
 class Doors:

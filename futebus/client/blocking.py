@@ -55,7 +55,7 @@ class Publisher(Waiting[str]):
                 before it.
             ValueError: one is more than a line. None was sent.
         """
-        return self._send(joined(messages, self._address), timeout)
+        return self._send(joined(messages, self._address), timeout, is_to_all=True)
 
 
 class Slave(Reader[Text]):
@@ -95,7 +95,7 @@ class Peer(Waiting[tuple[int, Text]], Generic[Text]):
         Raises:
             NoClient: there is no such client, or it does not read. Otherwise as for `Publisher.send`.
         """
-        return self._send(joined(messages, address_of(client)), timeout, opening_of(client))
+        return self._send(joined(messages, address_of(client)), timeout, opening_of(client), is_to_all=client is None)
 
 
 class Service(Waiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
@@ -147,7 +147,7 @@ class Service(Waiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
 
     def announce(self, *messages: str | bytes, timeout: float | None = None) -> int:
         """Sends messages to all slaves that read, as `Publisher.send` does."""
-        return self._send(joined(messages, address_of(None)), timeout)
+        return self._send(joined(messages, address_of(None)), timeout, is_to_all=True)
 
 
 # ---------------------------------------------------------------------------------------------- the ways in

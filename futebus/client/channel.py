@@ -20,6 +20,7 @@ from typing import Generic, NamedTuple
 
 from ..core.inquiry import Inquiry
 from ..core.kinds import LETTERS, has_master
+from ..core.text import printable
 from ..host import mounted
 from .entry import enter
 from .errors import (
@@ -52,6 +53,9 @@ a read of one line takes ten times as long with `READ_BYTES`."""
 BLOCK = 128 * 1024
 """Bytes of lines that one write(2) brings. The bus takes a block as one piece of work, and serves others between two. Blocks of
 1 MiB are half again as fast, of 32 KiB half as fast."""
+
+KEPT_BYTES = 16 << 20
+"""Bytes of lines that are kept from channels that have ended, and that are not asked for."""
 
 RETRY_SECONDS = (0.05, 1.0)
 """How soon, and later how seldom, it is tried again to open a channel that is not there yet."""
@@ -100,7 +104,7 @@ def way_to(path: str | os.PathLike[str], letters: str, purpose: str) -> Path:
     if not found.name.startswith(LETTERS) or "\0" in found.name:
         plain = found.name.lstrip("+.")
         hint = f"; {plain} is its name to programs that use this" if plain != found.name and plain.startswith(LETTERS) else ""
-        raise ValueError(f"{str(found)!r}: no channel has this name; its first letter is U, A, S or B{hint}")
+        raise ValueError(f"{printable(str(found))}: no channel has this name; its first letter is U, A, S or B{hint}")
     if found.name[0] not in letters:
         wanted = " or ".join(letters) if len(letters) < 3 else ", ".join(letters)
         raise ValueError(f"{found}: {purpose} wants a channel of type {wanted}, and this is {found.name[0]}")
@@ -146,18 +150,50 @@ class Opening:
         file: the descriptor; -1: none.
     """
 
-    __slots__ = ("beginning", "clients", "file", "id", "rest")
+    __slots__ = ("beginning", "clients", "file", "id", "mark", "rest", "was_taken")
 
     def __init__(self, file: int = -1) -> None:
         self.file = file
-        """Its number stays when it is closed."""
+        self.was_taken = False
+        """Whether it has been the one that is open now: who leaves that closes it."""
         self.id = 0
         """The own ID; 0: not asked for yet."""
         self.rest = b""
         """Of a message of which the bus has the beginning: what is sent next must begin with it."""
         self.beginning = b""
         """Of a message that is longer than one read."""
-        self.clients = Clients(self)
+        self.mark = object()
+        """By which one knows it who must not keep it."""
+        self.clients = Clients(self.mark)
+
+    def close(self) -> None:
+        """Closes the descriptor, once, whatever interrupts that."""
+        close = os.close
+        file, self.file = self.file, -1
+        if file >= 0:
+            try:  # noqa: SIM105, for a handler could come in the call of `suppress`
+                close(file)
+            except OSError:
+                pass  # of a bus that has gone
+
+
+class Hand:
+    """What a call has in hand."""
+
+    __slots__ = ("blocks", "lines", "of", "opening", "place", "thread")  # no `__init__`: it would take as long as half of a call
+
+    opening: Opening | None
+    """Of the channel. It may be closed when no call has it in hand."""
+    thread: int
+    """Who makes the call, by his number for the system."""
+    blocks: list[bytes]
+    """What a read has brought, and is to be handed on: one block at most, of whole lines."""
+    of: Opening
+    """Where that was read."""
+    lines: bytes
+    """What is sent."""
+    place: list[int]
+    """Up to where it was accepted; the last counts."""
 
 
 class Endpoint(Generic[Item]):
@@ -190,11 +226,8 @@ class Endpoint(Generic[Item]):
         """That list: who empties it ends the iterator, whoever has it."""
         self._all_of = self._now
         """Where it was read."""
-        self._taken: list[bytes] = []
-        """What a read has brought, at most one: until it is among the items or has been returned."""
-        self._taken_of = self._now
-        self._kept: tuple[bytes, ...] = ()
-        """Whole lines that come before what is read next: of a channel that had ended before they were read."""
+        self._saved: tuple[Hand, ...] = ()
+        """What comes before what is read next: interrupted calls had it in hand, or it was left in a channel that has ended."""
         self._closings = 0
         """How often its owner has closed it: who opens it again since it has gone must not, then."""
         self._is_left = False
@@ -227,8 +260,8 @@ class Endpoint(Generic[Item]):
     @property
     def pending(self) -> int:
         """How many messages have been taken from the bus and not been asked for. `poll` does not tell of them."""
-        blocks = (*self._taken, *self._kept)
-        return operator.length_hint(self._items) + sum(block.count(b"\n") for block in blocks)
+        saved = sum(block.count(b"\n") for hand in self._saved for block in hand.blocks)
+        return operator.length_hint(self._items) + saved
 
     def fileno(self) -> int:
         """The descriptor, for `poll` and its like.
@@ -290,17 +323,25 @@ class Endpoint(Generic[Item]):
         self._forget()
 
     def _leave(self) -> None:
-        opening, self._now = self._now, Opening()
+        nothing = Opening()
+        opening, self._now = self._now, nothing
         if opening.file >= 0:
+            self._close_surely(opening)
+
+    def _close_surely(self, opening: Opening) -> None:
+        try:
             self._close(opening)
+        except BaseException:  # the handler of a signal has raised
+            self._close(opening)
+            raise
 
     def _close(self, opening: Opening) -> None:
-        with contextlib.suppress(OSError):  # of a bus that has gone
-            os.close(opening.file)
+        """Closes what nobody makes calls on any more. May be called twice."""
+        opening.close()
 
     def _forget(self) -> None:
         """Nobody gets what was taken and not asked for, nor who is in the middle of it."""
-        items, self._taken, self._kept = self._all, [], ()
+        items, self._saved = self._all, ()
         items.clear()
 
     def detach(self) -> int:
@@ -311,9 +352,7 @@ class Endpoint(Generic[Item]):
     def __del__(self) -> None:
         opening = getattr(self, "_now", None)
         if opening and opening.file >= 0:
-            self._now = Opening()
-            with contextlib.suppress(OSError):
-                os.close(opening.file)
+            opening.close()
 
     def attempts(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> Iterator[float]:
         """Opens the channel, and gives again and again how many seconds to wait before that is tried again.
@@ -340,7 +379,7 @@ class Endpoint(Generic[Item]):
             if gone and self._is_shut:
                 raise self._ended()
             try:
-                self._open_once(closings)
+                self._open_once(closings, gone)
                 break
             except TRANSIENT as error:
                 left = end - time.monotonic()
@@ -370,35 +409,47 @@ class Endpoint(Generic[Item]):
         self._is_left = self._is_shut = False
         self._open_once(self._closings)
 
-    def _open_once(self, closings: int) -> None:
+    def _open_once(self, closings: int, gone: Opening | None = None) -> None:
         self._leave()
         way = self.way
         flags = self._flags | (os.O_RDWR if way.reads and way.writes else os.O_RDONLY if way.reads else os.O_WRONLY)
         if way.is_master or (way.creates and not has_master(way.name)):
             flags |= os.O_CREAT
+        opening = Opening()
         try:
-            file = enter(way.path.parent, f"{'+' * way.reads}{'.' * way.is_master}{way.name}", flags, way.mode)
-        except mounted.NoBus as error:
-            raise absent(error) from None
-        except OSError as error:
-            if not is_own(error):
-                raise
-            raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
-        opening = Opening(file)
-        self._opened(opening)
-        self.joins += 1
-        if self._is_addressed and self._all_of is not opening:
-            self._forget()  # the IDs on another channel are other clients'
-        if self._closings != closings:  # who has closed it meanwhile has not found this one, or has closed it
-            self._leave()
-            raise NotOpen(f"{self.path} is not open")
-        if self._is_shut:
-            self._leave()
-            raise self._ended()
+            try:
+                opening.file = enter(way.path.parent, f"{'+' * way.reads}{'.' * way.is_master}{way.name}", flags, way.mode)
+            except mounted.NoBus as error:
+                raise absent(error) from None
+            except OSError as error:
+                if not is_own(error):
+                    raise
+                raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
+            if self._closings != closings:
+                raise NotOpen(f"{self.path} is not open")
+            if gone and self._now.file >= 0:  # the handler of a signal has opened it
+                opening.close()
+                return
+            self._opened(opening)
+            self.joins += 1
+            if self._is_addressed and self._all_of is not opening:
+                self._forget()  # the IDs on another channel are other clients'
+            if self._closings != closings:  # who has closed it meanwhile has not found this one, or has closed it
+                raise NotOpen(f"{self.path} is not open")
+            if self._is_shut:
+                raise self._ended()
+        except BaseException:
+            if self._now is opening:
+                self._leave()
+            elif not opening.was_taken:
+                opening.close()
+            raise
 
     def _opened(self, opening: Opening) -> None:
         """Is told of a channel that has been opened, and makes it the one that is open now."""
-        self._now = opening
+        before, self._now, opening.was_taken = self._now, opening, True
+        if before.file >= 0:
+            self._close_surely(before)
 
     def _left(self) -> NotOpen:
         """The error of a call on what another thread has left, and perhaps has opened again, meanwhile."""
@@ -418,62 +469,78 @@ class Endpoint(Generic[Item]):
             NoBus: the bus has gone.
             ValueError: the channel is not open.
         """
-        data = self._read_nowait()
-        self._taken = []
+        hand = self._hand()
+        try:
+            self._read_nowait(hand)
+            return self._given(hand)
+        except BaseException:
+            self._save(hand)
+            raise
+
+    def _hand(self) -> Hand:
+        hand = Hand()
+        hand.opening, hand.blocks = None, []
+        return hand
+
+    def _given(self, hand: Hand) -> bytes:
+        """Lets go of what a call has in hand, which is the caller's from now on."""
+        data = hand.blocks[0]
+        hand.blocks[:] = ()
         return data
 
-    def _read_nowait(self, opening: Opening | None = None) -> bytes:
-        """As `read_block_nowait`. What it returns stays in `_taken` too, until it is handed on.
+    def _save(self, hand: Hand) -> None:
+        """Keeps what an interrupted call has in hand for the next one."""
+        if hand.blocks:
+            self._saved = (hand, *self._saved)
+
+    def _read_nowait(self, hand: Hand, opening: Opening | None = None, *, only_saved: bool = False) -> bool:
+        """Takes whole lines in hand. Between the system call and that there is no call: see above.
 
         Args:
+            hand: of the call.
             opening: of the channel; None: the one that there is now.
-        """
-        while True:
-            if not self._taken and not self._kept:
-                opening = opening or self._now
-                taken: list[bytes] = []
-                self._taken, self._taken_of = taken, opening
-                try:
-                    taken += map(os.read, (opening.file,), (self._read_bytes,))
-                    self._taken, self._taken_of = taken, opening  # the handler of a signal may have read, too
-                except BlockingIOError:
-                    raise
-                except OSError as error:
-                    if not is_own(error):
-                        raise
-                    self._check_open(opening, error)
-                    raise not_read(str(self.path), error) from None
-            if data := self._whole():
-                return data
+            only_saved: takes what was saved, if there is anything.
 
-    def _whole(self) -> bytes:
-        """The whole lines of what has been read, or was kept; empty: there are none. They stay in `_taken`.
+        Returns:
+            Whether it has.
 
         Raises:
-            Ended: what has been read was the end.
+            BlockingIOError, Ended, NoBus, ValueError: as for `read_block_nowait`.
         """
-        if not self._taken:
-            self._taken, self._kept, self._taken_of = [self._kept[0]], self._kept[1:], Opening()
-        data, of = self._taken[0], self._taken_of
-        if not data:
-            self._taken = []
-            raise self._ended() if of is self._now else self._left()
-        self._read_bytes = READ_BYTES if len(data) > FEW_BYTES // 2 else FEW_BYTES
-        if of.beginning:
-            data = of.beginning + data
-        if data.endswith(b"\n"):
-            of.beginning, self._taken = b"", [data]
-            return data
-        of.beginning, self._taken = data, []
-        return b""
+        blocks = hand.blocks
+        while True:
+            if self._saved:
+                blocks[:], hand.of, self._saved = self._saved[0].blocks, self._saved[0].of, self._saved[1:]
+                return True
+            if only_saved:
+                return False
+            of = hand.of = opening or self._now
+            try:
+                blocks += map(os.read, (of.file,), (self._read_bytes,))
+            except BlockingIOError:
+                raise
+            except OSError as error:
+                if not is_own(error):
+                    raise
+                self._check_open(of, error)
+                raise not_read(str(self.path), error) from None
+            data = blocks[0]
+            if data[-1:] == b"\n":
+                blocks[:], of.beginning = (of.beginning + data,), b""
+                self._read_bytes = READ_BYTES if len(data) > FEW_BYTES // 2 else FEW_BYTES
+                return True
+            of.beginning, blocks[:] = of.beginning + data, ()
+            if not data:
+                raise self._ended() if of is self._now else self._left()
+            self._read_bytes = READ_BYTES
 
-    def _hand_on(self, block: bytes) -> None:
-        """Has what was read asked for one by one."""
-        of = self._taken_of
-        items = self._cut(block, of.clients)
-        if operator.length_hint(self._items):  # the handler of a signal has read in the middle of this
-            items = [*self._items, *items]
-        self._items, self._all, self._all_of, self._taken = iter(items), items, of, []
+    def _hand_on(self, hand: Hand) -> None:
+        """Has what a call has in hand asked for one by one."""
+        of = hand.of
+        items = self._cut(hand.blocks[0], of.clients)
+        each = iter(items)
+        items += [*self._items]  # the handler of a signal may have read since
+        self._items, self._all, self._all_of, hand.blocks[:] = each, items, of, ()
         # Another thread may have opened or closed it meanwhile. One that does so from here on finds these items.
         if self._is_left or (self._is_addressed and self._now.file >= 0 and self._now is not of):
             items.clear()
@@ -488,7 +555,7 @@ class Endpoint(Generic[Item]):
     def _keep(self, gone: Opening) -> None:
         """Takes what can still be read from a channel that has ended, before that is left. Nobody else may read meanwhile.
 
-        If nobody has asked for what was kept before, it is given up: a sender that never reads keeps no more and more.
+        Of much that nobody asks for, the oldest is given up, but not the last: a sender that never reads keeps no more and more.
         """
         blocks = [gone.beginning]
         with contextlib.suppress(OSError):
@@ -496,8 +563,13 @@ class Endpoint(Generic[Item]):
             while block := os.read(gone.file, READ_BYTES):
                 blocks.append(block)
         data = b"".join(blocks)
-        data = data[: data.rfind(b"\n") + 1]
-        self._kept = (data,) if data else ()
+        hand = self._hand()
+        hand.of = gone
+        if whole := data[: data.rfind(b"\n") + 1]:
+            hand.blocks.append(whole)
+            self._saved = (*self._saved, hand)
+        while len(self._saved) > 1 and sum(len(each.blocks[0]) for each in self._saved) > KEPT_BYTES:
+            self._saved = self._saved[1:]
 
     @property
     def _why_ended(self) -> str:
@@ -559,25 +631,27 @@ class Endpoint(Generic[Item]):
         """Whether the bus has the beginning of a message that was accepted, and not its end: who leaves now has not sent it."""
         return bool(self._now.rest)
 
-    def begin_sending(self, lines: bytes, of: Opening | None = None) -> tuple[bytes, int, Opening]:
+    def begin_sending(self, lines: bytes, of: object = None) -> tuple[bytes, int, Opening]:
         """What is to be written so that these messages are sent, where in it they begin, and to which opening of the channel.
 
         One before may not be complete.
 
         Args:
             lines: messages.
-            of: on which opening of the channel the client is whom they are for; None: that is not known.
+            of: the mark of the opening on which the client is whom they are for; None: that is not known.
 
         Raises:
             NoClient: it has gone.
         """
         opening = self._now
-        if of and of is not opening and opening.file >= 0:  # one that is not open is opened again first, or refused
+        if of and of is not opening.mark and opening.file >= 0:  # one that is not open is opened again first, or refused
             raise NoClient(errno.ENODEV, f"{self.path} has been left since: whom this is for has gone")
         rest = opening.rest  # kept until `end_sending`: an interrupt may keep us from there
         return rest + lines, len(rest), opening
 
-    def go_on_sending(self, lines: bytes, first: int, start: int, opening: Opening) -> tuple[int, Opening]:
+    def go_on_sending(
+        self, lines: bytes, first: int, start: int, opening: Opening, *, is_to_all: bool = False
+    ) -> tuple[int, Opening]:
         """Where to go on.
 
         Args:
@@ -585,6 +659,7 @@ class Endpoint(Generic[Item]):
             first: where the messages begin in it.
             start: up to where it was accepted.
             opening: of the channel, by which that was.
+            is_to_all: whether they are for whoever is there.
 
         Returns:
             From where to write, and to which opening of the channel.
@@ -596,7 +671,7 @@ class Endpoint(Generic[Item]):
         now = self._now
         if now is opening:
             return start, now
-        if self._is_addressed:
+        if self._is_addressed and not is_to_all:
             if self._is_left:
                 raise NotOpen(f"{self.path} is not open")
             raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone")

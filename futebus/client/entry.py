@@ -5,6 +5,7 @@ If the bus goes in the moment before, this must not make a file in the directory
 """
 
 import errno
+import functools
 import os
 from pathlib import Path
 
@@ -29,36 +30,42 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> in
         OSError: the bus refuses.
     """
     bus = find_bus(directory)
+    opened: list[int] = []
     try:
-        # A bus has no links. Nor does opening wait on it, as for the other end of a FIFO.
-        descriptor = _open(bus, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
-    finally:
-        os.close(bus)
-    try:
+        try:
+            # A bus has no links. Nor does opening wait on it, as for the other end of a FIFO.
+            _open(bus, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, opened)
+        finally:
+            os.close(bus)
+        descriptor = opened[0]
         inquire(descriptor)
         os.set_blocking(descriptor, not flags & os.O_NONBLOCK)
     except OSError as error:
-        os.close(descriptor)
+        _close(opened)
         if error.errno == errno.ENOTTY:  # a copy of what was in the directory of a bus
             raise NoBus(f"no bus is mounted on {directory}", error.errno) from None
         raise
     except BaseException:
-        os.close(descriptor)
+        _close(opened)
         raise
     return descriptor
 
 
-def _open(bus: int, name: str, flags: int, mode: int | None) -> int:
+def _close(opened: list[int]) -> None:
+    for descriptor in opened:
+        os.close(descriptor)
+
+
+def _open(bus: int, name: str, flags: int, mode: int | None, opened: list[int]) -> None:
+    """Opens a channel. Its descriptor is noted in the same step: the handler of a signal may raise behind each call."""
+    at = functools.partial(os.open, dir_fd=bus)
     if mode is None or not flags & os.O_CREAT:
-        return os.open(name, flags, 0o666, dir_fd=bus)
+        opened += map(at, (name,), (flags,), (0o666,))
+        return
     # To become a master is to create, and `name` of a master is never there.
     try:
-        descriptor = os.open(name, flags | os.O_EXCL, mode, dir_fd=bus)
+        opened += map(at, (name,), (flags | os.O_EXCL,), (mode,))
     except FileExistsError:
-        return os.open(name, flags, mode, dir_fd=bus)
-    try:
-        os.fchmod(descriptor, mode)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        opened += map(at, (name,), (flags,), (mode,))
+    else:
+        os.fchmod(opened[0], mode)

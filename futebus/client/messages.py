@@ -17,9 +17,21 @@ Item = TypeVar("Item")
 
 
 class Client(int):
-    """The ID of a client, as a message brings it: the number, and on which opening of a channel that client is."""
+    """The ID of a client, as a message brings it: the number, and on which opening of a channel that client is.
+
+    The number is equal to it. Who has that number on another opening is somebody else.
+    """
 
     of: object
+    """The mark of that opening."""
+
+    def __eq__(self, other: object) -> bool:
+        return int.__eq__(self, other) is True and (not isinstance(other, Client) or self.of is other.of)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = int.__hash__
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)
@@ -34,7 +46,7 @@ class Clients(dict[bytes, Client]):
     """The clients that have been heard on one opening of a channel, by their IDs as they are written.
 
     Args:
-        of: that opening.
+        of: the mark of that opening.
     """
 
     def __init__(self, of: object) -> None:

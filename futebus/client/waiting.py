@@ -6,6 +6,7 @@ The one rule: without a timeout, a call is the system call alone. With one it as
 import contextlib
 import errno
 import itertools
+import operator
 import os
 import select
 import threading
@@ -16,10 +17,10 @@ from threading import get_native_id
 from types import TracebackType
 from typing import Any, Self
 
-from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Opening, Way, begin_of_line, check_whole
+from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Opening, Way, begin_of_line, check_whole
 from .errors import ClientError, Ended, NoBus, NoMaster, NotOpen, TimedOut, is_own
 from .messages import Item
-from .waking import Hand, Inside
+from .waking import Inside
 
 SOON_SECONDS = 0.001
 """How soon a thread that takes the end of a channel has come out of that."""
@@ -41,6 +42,14 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
+class _Hurry:
+    """The calls on a channel, of any thread, that must not wait for ever."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.lock = threading.RLock()
+
+
 class Waiting(Endpoint[Item]):
     """A channel whose calls wait. It is opened when it is made."""
 
@@ -52,9 +61,7 @@ class Waiting(Endpoint[Item]):
 
     def _begin(self) -> None:
         # The handler of a signal may do what the thread is in the middle of: so they can be had again by who has them.
-        self._hurried = 0
-        """How many calls, of this thread and others, must not wait for ever."""
-        self._hurrying = threading.RLock()
+        self._hurry = _Hurry()
         self._opening = threading.RLock()
         """Held by who opens the channel again."""
         self._inside = Inside()
@@ -67,11 +74,11 @@ class Waiting(Endpoint[Item]):
 
     def _close(self, opening: Opening) -> None:
         if not self._inside.retire(opening):
-            super()._close(opening)
+            opening.close()
 
     def _opened(self, opening: Opening) -> None:
-        with self._hurrying:
-            if self._hurried:  # another thread must not wait for ever, for what it finds there either
+        with self._hurry.lock:
+            if self._hurry.calls:  # another thread must not wait for ever, for what it finds there either
                 os.set_blocking(opening.file, False)
             super()._opened(opening)
 
@@ -93,7 +100,8 @@ class Waiting(Endpoint[Item]):
         hand.opening = None
         if self._inside.retired:
             self._inside.bury()
-        if not self._opening.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
+        lock = self._opening  # a child of fork(2) has another one
+        if not lock.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
             raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
         try:
             if keeps and gone is self._now and gone.file >= 0 and self.way.reads and not self._is_addressed:
@@ -104,11 +112,13 @@ class Waiting(Endpoint[Item]):
                 raise
             raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
         finally:
-            self._opening.release()
+            lock.release()
 
     def _keep_when_free(self, gone: Opening, closings: int, end: float | None) -> None:
         """Takes what can still be read from a channel that has ended, as soon as nobody else does, and leaves it."""
-        self._now = Opening()  # who begins to read finds that
+        found, self._now = self._now, Opening()  # who begins to read finds that
+        if found is not gone:
+            return  # its owner has just closed it
         try:
             thread = get_native_id()  # that reads too if this is the handler of a signal
             while is_read := any(hand.opening is gone and hand.thread != thread for hand in (*self._inside.readers,)):
@@ -118,7 +128,7 @@ class Waiting(Endpoint[Item]):
             if not is_read:
                 self._keep(gone)
         finally:
-            self._close(gone)
+            self._close_surely(gone)
 
     def _part(self, gone: Opening) -> None:
         """Leaves a channel that has gone and comes again: whoever reads or sends next opens it.
@@ -126,12 +136,13 @@ class Waiting(Endpoint[Item]):
         Args:
             gone: that one. Another thread may be about to open it.
         """
-        if self._comes_again and self._opening.acquire(blocking=False):
+        lock = self._opening
+        if self._comes_again and lock.acquire(blocking=False):
             try:
                 if self._now is gone:
                     self._leave()
             finally:
-                self._opening.release()
+                lock.release()
 
     def _poll(self, opening: Opening, events: int, end: float | None, what: str) -> None:
         if opening.file < 0:
@@ -145,40 +156,42 @@ class Waiting(Endpoint[Item]):
     @contextlib.contextmanager
     def _in_a_hurry(self, opening: Opening) -> Iterator[None]:
         """Has calls fail that would wait. Another thread's, that may wait, are made again when they do."""
-        is_noted = False
+        hurry, is_noted = self._hurry, False
         try:
-            with self._hurrying:
+            with hurry.lock:
                 try:
                     os.set_blocking(opening.file, False)
                 except OSError as error:
                     if not is_own(error):
                         raise
                     raise self._left() from None
-                self._hurried, is_noted = self._hurried + 1, True
+                hurry.calls, is_noted = hurry.calls + 1, True
             yield
         finally:
             if is_noted:
-                with self._hurrying:
-                    self._hurried -= 1
-                    if not self._hurried and self.is_open:
+                with hurry.lock:
+                    hurry.calls -= 1
+                    if not hurry.calls and self.is_open:
                         with contextlib.suppress(OSError):
                             os.set_blocking(self._now.file, True)
 
     # ------------------------------------------------------------------------------------------ reading
 
-    def _block(self, end: float | None) -> bytes:
-        """The next lines, as soon as there are some. They stay in `_taken`, too."""
-        inside, hand = self._inside, Hand()
-        hand.thread, hand.opening = get_native_id(), None
+    def _catch(self, hand: Hand, end: float | None) -> None:
+        """Takes the next lines in hand, as soon as there are some."""
+        inside, hand.thread = self._inside, get_native_id()
         try:
             inside.readers.append(hand)  # in any case: it is looked for signals behind it
-            return self._block_inside(hand, end)
+            if len(inside.readers) > 1 and any(each is not hand and each.thread == hand.thread for each in (*inside.readers,)):
+                # What it left over, the call that it has interrupted would not find: that waits for the bus.
+                raise ClientError(errno.EBUSY, f"{self.path} is being read, which the handler of a signal cannot do, too")
+            self._catch_inside(hand, end)
         finally:
             inside.readers.remove(hand)
             if inside.retired:
                 inside.bury()
 
-    def _block_inside(self, hand: Hand, end: float | None) -> bytes:
+    def _catch_inside(self, hand: Hand, end: float | None) -> None:
         closings = self._closings
         while True:
             opening = hand.opening = self._now
@@ -187,12 +200,12 @@ class Waiting(Endpoint[Item]):
             try:
                 try:
                     if end is None:
-                        return self._read_nowait(opening)
-                    if (self._taken or self._kept) and (data := self._whole()):
-                        return data
-                    with self._in_a_hurry(opening):
-                        self._poll(opening, select.POLLIN, end, "nothing has come in time")
-                        return self._read_nowait(opening)
+                        self._read_nowait(hand, opening)
+                    elif not self._read_nowait(hand, opening, only_saved=True):
+                        with self._in_a_hurry(opening):
+                            self._poll(opening, select.POLLIN, end, "nothing has come in time")
+                            self._read_nowait(hand, opening)
+                    return
                 except BlockingIOError:
                     self._poll(opening, select.POLLIN, end, "nothing has come in time")
             except (Ended, NoBus) as error:
@@ -206,12 +219,22 @@ class Waiting(Endpoint[Item]):
                     raise
                 self._open_again(hand, opening, closings, end)
 
+    def _fill(self, end: float | None) -> None:
+        """Waits until there is something that can be asked for."""
+        hand = self._hand()
+        try:
+            self._catch(hand, end)
+            self._hand_on(hand)
+        except BaseException:
+            self._save(hand)
+            raise
+
     def _next(self, timeout: float | None = None) -> Item:
         for item in self._items:
             return item
         end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._hand_on(self._block(end))
+            self._fill(end)
             for item in self._items:
                 return item
 
@@ -221,8 +244,10 @@ class Waiting(Endpoint[Item]):
     def _runs(self) -> Iterator[Iterator[Item]]:
         while True:
             yield self._items
+            if operator.length_hint(self._items):
+                continue  # somebody else has read
             try:
-                self._hand_on(self._block(None))
+                self._fill(None)
             except Ended:
                 return
             except NotOpen:
@@ -243,9 +268,13 @@ class Waiting(Endpoint[Item]):
             ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
         self.check_nothing_pending()
-        data = self._block(None if timeout is None else time.monotonic() + timeout)
-        self._taken = []
-        return data
+        hand = self._hand()
+        try:
+            self._catch(hand, None if timeout is None else time.monotonic() + timeout)
+            return self._given(hand)
+        except BaseException:
+            self._save(hand)
+            raise
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -265,22 +294,44 @@ class Waiting(Endpoint[Item]):
         check_whole(lines)
         return self._send(lines, timeout)
 
-    def _send(self, lines: bytes, timeout: float | None, of: Opening | None = None) -> int:
+    def _send(self, lines: bytes, timeout: float | None, of: object = None, *, is_to_all: bool = False) -> int:
+        """Sends lines.
+
+        Args:
+            lines: whole ones.
+            timeout: as for `Publisher.send`.
+            of: see `begin_sending`.
+            is_to_all: whether they are for whoever is there.
+        """
         inside, hand = self._inside, Hand()
-        hand.thread, hand.opening = get_native_id(), None
+        hand.thread, hand.opening, hand.lines, hand.place = get_native_id(), None, b"", [0]
         try:
             inside.senders.append(hand)
-            return self._send_inside(hand, lines, timeout, of)
+            if len(inside.senders) > 1:
+                self._check_not_begun(hand)
+            return self._send_inside(hand, lines, timeout, of, is_to_all=is_to_all)
         finally:
             inside.senders.remove(hand)
             if inside.retired:
                 inside.bury()
 
-    def _send_inside(self, hand: Hand, lines: bytes, timeout: float | None, of: Opening | None) -> int:
-        self.accepted, place, closings = 0, [0], self._closings
-        end = None if timeout is None else time.monotonic() + timeout
+    def _check_not_begun(self, hand: Hand) -> None:
+        """Sees that the handler of a signal does not put a message into the middle of another, of which the bus has one half.
+
+        Raises:
+            ClientError: it would.
+        """
+        for each in self._inside.senders:
+            start = each.place[-1]
+            if each is not hand and each.thread == hand.thread and start and each.lines[start - 1] != 10:
+                raise ClientError(errno.EBUSY, f"{self.path}: a long message is being sent, and cannot be interrupted by another")
+
+    def _send_inside(self, hand: Hand, lines: bytes, timeout: float | None, of: object, *, is_to_all: bool) -> int:
+        place, closings = hand.place, self._closings
+        self.accepted, end = 0, None if timeout is None else time.monotonic() + timeout
         lines, first, opening = self.begin_sending(lines, of)
-        hand.opening = opening
+        hand.lines, hand.opening = lines, opening
+        is_addressed = self._is_addressed and not is_to_all
         try:
             if end is None and not first and len(lines) <= BLOCK and opening is self._now:  # mostly so, and then one call is all
                 try:
@@ -293,8 +344,8 @@ class Waiting(Endpoint[Item]):
                     self.accepted = lines.count(b"\n")
                     return self.accepted
             while place[-1] < len(lines):
-                start, opening = self.go_on_sending(lines, first, place[-1], opening)
-                place.append(start)
+                start, opening = self.go_on_sending(lines, first, place[-1], opening, is_to_all=is_to_all)
+                place[:] = (start,)
                 hand.opening = opening
                 if opening is not self._now:
                     continue  # another thread has left it before it was in hand
@@ -310,10 +361,10 @@ class Waiting(Endpoint[Item]):
                 except (NoBus, NoMaster) as error:
                     if not is_own(error):
                         raise
-                    if self._is_addressed:
+                    if is_addressed:
                         self._part(opening)
                     # On another channel, an address is another client's.
-                    if not self._comes_again or self._is_addressed or (end is not None and time.monotonic() >= end):
+                    if not self._comes_again or is_addressed or (end is not None and time.monotonic() >= end):
                         raise
                     place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     pause = RETRY_SECONDS[0]  # a master that does not read is found again at once

@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-from .channel import Opening
+from .channel import Hand, Opening
 
 
 @functools.cache
@@ -62,16 +62,6 @@ def _nothing() -> int:
     return os.open("/", os.O_PATH | os.O_CLOEXEC)  # calls on it fail with EBADF, and poll(2) tells of it at once
 
 
-class Hand:
-    """What a call has in hand: it may be closed when no call has it any more."""
-
-    __slots__ = ("opening", "thread")  # without `__init__`, which would take as long as half of what a call does
-
-    opening: Opening | None
-    thread: int
-    """Who makes the call, by his number for the system."""
-
-
 class Inside:
     """The calls that are made on one channel. A thread may be in more than one, if the handler of a signal makes one, too."""
 
@@ -93,6 +83,8 @@ class Inside:
             Whether anybody has: if not, nothing was done.
         """
         threads = {hand.thread for hand in (*self.readers, *self.senders) if hand.opening is opening}
+        if opening in self.retired:
+            return True
         if not threads or not _void(opening.file):
             return False
         self.retired.append(opening)  # not before: who comes out meanwhile would close it, and it would be another file's
@@ -106,9 +98,9 @@ class Inside:
         with self._burying:
             held = [hand.opening for hand in (*self.readers, *self.senders)]
             for opening in [each for each in self.retired if each not in held]:
-                self.retired.remove(opening)
-                with contextlib.suppress(OSError):
-                    os.close(opening.file)
+                opening.close()
+                with contextlib.suppress(ValueError):
+                    self.retired.remove(opening)  # the handler of a signal may be here, too
 
 
 def _void(file: int) -> bool:

@@ -22,6 +22,8 @@ LONGEST = 0.0005
 
 ENOUGH = 100
 """How often."""
+SLIPS = 3
+"""How many files may stay open after ten times so many: some of what opens one are calls that cannot tell what they have done."""
 
 
 class Interrupt(Exception):
@@ -34,9 +36,9 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _soon() -> Iterator[None]:
-    """Interrupts once, soon, what the client does."""
-    signal.setitimer(signal.ITIMER_REAL, random.random() * LONGEST + 1e-6)
+def _soon(pause: float = 0) -> Iterator[None]:
+    """Interrupts soon what the client does: once, or again after so many seconds."""
+    signal.setitimer(signal.ITIMER_REAL, random.random() * LONGEST + 1e-6, pause)
     try:
         yield
     finally:
@@ -107,8 +109,41 @@ def _hear(master: client.Collector[bytes], got: list[bytes]) -> None:
     got.extend(itertools.takewhile(lambda message: message != b"end", master))
 
 
+def _open(bus: Path) -> None:
+    """Reads from masters who come and go, and is interrupted while the channel is opened again."""
+    is_enough, is_over = threading.Event(), threading.Event()
+
+    def flap() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        while not is_enough.is_set():
+            with client.collect(bus / "U_x"):
+                is_enough.wait(LONGEST * 5)  # for somebody to come
+        with client.collect(bus / "U_x") as master:
+            while not is_over.wait(LONGEST):
+                master.send("end")
+
+    flapping = threading.Thread(target=flap, daemon=True)
+    flapping.start()
+    channel = client.connect(bus / "U_x", wait=60, again=True)
+    said: list[str] = []
+    hits = 0
+    while not said:
+        try:
+            with _soon(0.003):
+                said.append(channel.read())
+        except Interrupt:
+            hits += 1
+            if hits == 10 * ENOUGH:
+                is_enough.set()
+    is_over.set()
+    flapping.join()
+    files = [each for each in map(os.path.realpath, Path("/proc/self/fd").iterdir()) if each.startswith(f"{bus}/")]
+    assert len(files) <= 1 + SLIPS, files
+    channel.close()
+
+
 if __name__ == "__main__":
     what, place, seed = sys.argv[1:]
     random.seed(int(seed))
     signal.signal(signal.SIGALRM, _interrupt)
-    {"read": _read, "send": _send}[what](Path(place))
+    {"read": _read, "send": _send, "open": _open}[what](Path(place))

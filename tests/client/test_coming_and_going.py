@@ -64,7 +64,7 @@ def test_what_is_addressed_goes_to_nobody_once_and_then_to_those_who_are_there(b
             peer.send(None, "nobody", timeout=0.05)
         again = remounting(bus)
         with pytest.raises(client.NoBus, match="opened again meanwhile"):
-            peer.send(None, "nobody", timeout=DEADLINE)
+            peer.send(2, "nobody", timeout=DEADLINE)
         with client.join(again / "A_x") as other:
             assert peer.send(other.id, "hello", timeout=DEADLINE) == 1
             assert other.read(timeout=DEADLINE) == (peer.id, "hello")
@@ -74,9 +74,6 @@ def test_who_only_sends_to_an_addressed_channel_opens_it_again(bus: Mount, remou
     with client.publisher(bus / "A_x", again=True) as out:
         again = remounting(bus)
         with client.join(again / "A_x") as other:
-            for _ in range(2):  # it finds that it has gone, and that it has been opened again
-                with pytest.raises(client.NoBus):
-                    out.send("nobody", timeout=DEADLINE)
             assert out.send("hello", timeout=DEADLINE) == 1
             assert other.read(timeout=DEADLINE)[1] == "hello"
 
@@ -189,18 +186,29 @@ def test_who_sends_does_not_forget_what_waits_in_a_channel_that_has_ended(bus: M
         assert got == ["answer one", "more", "two"]
 
 
-def test_who_never_reads_keeps_what_one_channel_has_said_and_no_more(bus: Mount) -> None:
+def test_who_never_reads_keeps_no_more_and_more(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("futebus.client.channel.KEPT_BYTES", 50)
     master = client.collect(bus / "U_x")
     with client.connect(bus / "U_x", again=True) as channel:
-        for number in range(3):
-            master.send(*[str(number)] * 10)
+        for number in range(4):  # the last one but one says nothing
+            master.send(*[str(number)] * 10 * (number != 2))
             master.close()
             master = client.collect(bus / "U_x")
             channel.send("x", timeout=DEADLINE)
             assert master.read(timeout=DEADLINE) == "x"
-            assert channel.pending == 10
-        assert [channel.read(timeout=DEADLINE) for _ in range(10)] == ["2"] * 10
+            assert channel.pending == (10 if number == 0 else 20)
+        assert [channel.read(timeout=DEADLINE) for _ in range(20)] == ["1"] * 10 + ["3"] * 10
         master.close()
+
+
+def test_what_a_new_bus_is_told_of_is_for_all_who_are_there(bus: Mount, remounting: Remounting) -> None:
+    with client.serve(bus / "S_x", again=True) as service, client.join(bus / "A_x", again=True) as peer:
+        again = remounting(bus)
+        with client.join(again / "A_x") as other:
+            assert peer.send(None, "hello", timeout=DEADLINE) == 1
+            assert other.read(timeout=DEADLINE) == (peer.id, "hello")
+        assert service.announce("hello", timeout=DEADLINE) == 1
+        assert service.joins == 2
 
 
 def test_who_reads_in_a_hurry_is_so_on_a_channel_too_that_is_opened_again_meanwhile(
@@ -413,6 +421,23 @@ def test_what_was_for_a_client_before_is_not_for_the_peer_who_has_his_number(bus
         assert two.read() == (one.id, "hello")
         assert json.dumps([sender]) == "[2]"
         assert type(pickle.loads(pickle.dumps(sender))) is int
+
+
+def test_who_keeps_something_for_each_client_tells_the_next_one_from_the_last(bus: Mount) -> None:
+    """Though they have the same number."""
+    with client.serve(bus / "S_x", again=True) as service:
+        kept: dict[int, str] = {}
+        for name in ("first", "second"):
+            with client.connect(bus / "S_x") as slave:
+                slave.send(name)
+                sender, _ = service.read(timeout=DEADLINE)
+                kept[sender] = name
+                assert kept[sender] == name
+                assert (sender, sender + 0) == (2, slave.id)
+                assert [service.answer(each, "news") for each in kept] == [False] * (len(kept) - 1) + [True]
+                assert slave.read(timeout=DEADLINE) == "news"
+            service.open_nowait()
+        assert [(int(key), value) for key, value in kept.items()] == [(2, "first"), (2, "second")]
 
 
 def test_the_own_id_is_that_of_now(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:

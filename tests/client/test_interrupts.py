@@ -1,12 +1,14 @@
 """Clients whose calls end by a signal's handler that raises: nothing is lost or doubled, and they know what was sent."""
 
+import contextlib
 import errno
+import itertools
 import os
+import random
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -24,7 +26,7 @@ class Interrupt(Exception):
 Handler = Callable[[], object]
 
 
-@contextmanager
+@contextlib.contextmanager
 def _at_a_signal(bus: Mount, channel: str, waits: str, do: Handler) -> Iterator[None]:
     """Has a signal's handler do something as soon as somebody waits who reads or writes a channel."""
 
@@ -94,20 +96,134 @@ def test_what_a_handler_meets_on_another_channel_is_no_word_of_this_one(bus: Mou
 
 
 @pytest.mark.parametrize("timeout", [None, 60.0])
-def test_a_handler_that_reads_what_is_being_read(bus: Mount, timeout: float | None) -> None:
+def test_a_handler_does_not_read_what_is_being_read(bus: Mount, timeout: float | None) -> None:
+    """The call that it has interrupted would wait, and what the handler had left over too."""
     with client.collect(bus / "U_x") as master, client.publisher(bus / "U_x") as out:
-        got: list[str] = []
+        refused: list[OSError] = []
 
         def read() -> None:
-            out.send(*map(str, range(9)))
-            got.append(master.read(timeout))
-            out.send("9")
+            try:
+                master.read(timeout)
+            except client.ClientError as error:
+                refused.append(error)
+            out.send("one", "two")
 
         with _at_a_signal(bus, "U_x", "read", read):
-            second = master.read()
-        got += [second, *(master.read(timeout=60) for _ in range(8))]
-        assert got == [str(number) for number in range(10)]
-        assert not master.pending
+            assert master.read() == "one"
+        assert [error.errno for error in refused] == [errno.EBUSY]
+        assert master.read(timeout=60) == "two"
+
+
+def _each_millisecond(do: Handler) -> contextlib.AbstractContextManager[None]:
+    """Has a signal's handler do something all the time."""
+
+    @contextlib.contextmanager
+    def doing() -> Iterator[None]:
+        is_over = threading.Event()
+
+        def kill() -> None:
+            while not is_over.wait(0.001):
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+        before = signal.signal(signal.SIGUSR1, lambda *_: do())
+        killing = aside(kill)
+        try:
+            yield
+        finally:
+            is_over.set()
+            killing.join(DEADLINE)
+            signal.signal(signal.SIGUSR1, before)
+
+    return doing()
+
+
+@pytest.mark.parametrize("how", ["one by one", "blocks"])
+def test_a_handler_that_reads_at_any_moment_takes_nothing_twice(bus: Mount, how: str) -> None:
+    got: list[bytes] = []
+    hits = 0
+
+    def read() -> None:
+        nonlocal hits
+        hits += 1
+        with contextlib.suppress(client.ClientError):  # nothing has come, or it is being read
+            got.append(master.read(timeout=0))
+
+    def fill() -> None:
+        with open(bus / "U_x", "wb", buffering=0) as out:
+            numbers = itertools.count()
+            while hits < 300:
+                out.write(b"%d\n" % next(numbers))
+            out.write(b"end\n")
+
+    with client.collect(bus / "U_x", bytes) as master:
+        filling = aside(fill)
+        with _each_millisecond(read):
+            while b"end" not in got[-100:]:
+                if how == "blocks" and not master.pending:
+                    with contextlib.suppress(ValueError):  # the handler has just left something
+                        got.extend(master.read_block(timeout=60).splitlines())
+                else:
+                    got.append(master.read(timeout=60))
+        filling.join(DEADLINE)
+        got += [master.read() for _ in range(master.pending)]
+        got.remove(b"end")
+        assert sorted(map(int, got)) == list(range(len(got)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_handler_that_closes_what_is_being_read_ends_it(bus: Mount, seed: int) -> None:
+    with client.publisher(bus / "B_x") as out:
+        log = client.subscribe(bus / "B_x")
+        is_over = threading.Event()
+
+        def say() -> None:
+            while not is_over.is_set():
+                out.send("x")
+
+        saying = aside(say)
+        heard = 0
+        closing = random.Random(seed).randrange(100, 200)
+
+        def close() -> None:
+            if heard > closing:
+                log.close()
+
+        with _each_millisecond(close):
+            for _ in log:
+                heard += 1
+        is_over.set()
+        saying.join(DEADLINE)
+        assert not log.is_open
+
+
+def test_a_handler_does_not_send_in_the_middle_of_a_long_message(mounting: Mounting) -> None:
+    bus = mounting("max_queue=2,max_message=8M")
+    long = "x" * ((3 << 20) + 7)
+    with client.collect(bus / "U_x") as master, client.publisher(bus / "U_x") as out:
+        out.send("one", "two")
+        refused: list[OSError] = []
+
+        def send() -> None:
+            try:
+                out.send("from the handler")
+            except client.ClientError as error:
+                refused.append(error)
+            reading.start()
+
+        got: list[str] = []
+        reading = threading.Thread(target=lambda: got.extend(itertools.islice(master, 3)))
+        with _at_a_signal(bus, "U_x", "write", send):
+            assert out.send(long) == 1
+        reading.join(DEADLINE)
+        assert got == ["one", "two", long]
+        assert [error.errno for error in refused] == [errno.EBUSY]
+        out.send("next")
+        assert master.read(timeout=60) == "next"
+
+
+def test_no_files_stay_open_of_channels_that_are_opened_again_in_a_storm(bus: Mount) -> None:
+    done = run(sys.executable, "-m", "tests.client.interrupted", "open", bus.path, "0")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_handler_that_sends_while_the_channel_is_opened_again(bus: Mount) -> None:
