@@ -346,8 +346,11 @@ class Endpoint(Generic[Item]):
 
     def detach(self) -> int:
         """Gives the descriptor away, with which the channel stays open. It is the caller's to close."""
-        file, self._now = self.fileno(), Opening()
-        return file
+        nothing = Opening()  # before: a handler could come in that, and open the channel again
+        opening, self._now = self._now, nothing
+        if opening.file < 0:
+            raise self._left()
+        return opening.file
 
     def __del__(self) -> None:
         opening = getattr(self, "_now", None)

@@ -22,6 +22,9 @@ from .errors import ClientError, Ended, NoBus, NoMaster, NotOpen, TimedOut, is_o
 from .messages import Item
 from .waking import Inside
 
+PIECE = 1 << 20
+"""Bytes of a message that the kernel brings to the bus at once."""
+
 SOON_SECONDS = 0.001
 """How soon a thread that takes the end of a channel has come out of that."""
 
@@ -116,7 +119,8 @@ class Waiting(Endpoint[Item]):
 
     def _keep_when_free(self, gone: Opening, closings: int, end: float | None) -> None:
         """Takes what can still be read from a channel that has ended, as soon as nobody else does, and leaves it."""
-        found, self._now = self._now, Opening()  # who begins to read finds that
+        nothing = Opening()  # before: a handler could come in that, and open the channel again
+        found, self._now = self._now, nothing  # who begins to read finds that
         if found is not gone:
             return  # its owner has just closed it
         try:
@@ -308,23 +312,28 @@ class Waiting(Endpoint[Item]):
         try:
             inside.senders.append(hand)
             if len(inside.senders) > 1:
-                self._check_not_begun(hand)
+                self._check_whole_between(hand, lines)
             return self._send_inside(hand, lines, timeout, of, is_to_all=is_to_all)
         finally:
             inside.senders.remove(hand)
             if inside.retired:
                 inside.bury()
 
-    def _check_not_begun(self, hand: Hand) -> None:
-        """Sees that the handler of a signal does not put a message into the middle of another, of which the bus has one half.
+    def _check_whole_between(self, hand: Hand, lines: bytes) -> None:
+        """Sees that the handler of a signal sends neither into the middle of another message, nor one that may be left half.
+
+        Args:
+            hand: of its call.
+            lines: what it sends.
 
         Raises:
             ClientError: it would.
         """
-        for each in self._inside.senders:
-            start = each.place[-1]
-            if each is not hand and each.thread == hand.thread and start and each.lines[start - 1] != 10:
-                raise ClientError(errno.EBUSY, f"{self.path}: a long message is being sent, and cannot be interrupted by another")
+        others = [each for each in (*self._inside.senders,) if each is not hand and each.thread == hand.thread]
+        is_begun = self._now.rest or any(each.place[-1] and each.lines[each.place[-1] - 1] != 10 for each in others)
+        is_long = len(lines) > PIECE and max(map(len, lines.split(b"\n"))) >= PIECE
+        if others and (is_begun or is_long):
+            raise ClientError(errno.EBUSY, f"{self.path}: a long message is being sent, and nothing can come in between")
 
     def _send_inside(self, hand: Hand, lines: bytes, timeout: float | None, of: object, *, is_to_all: bool) -> int:
         place, closings = hand.place, self._closings

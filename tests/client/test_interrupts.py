@@ -221,6 +221,37 @@ def test_a_handler_does_not_send_in_the_middle_of_a_long_message(mounting: Mount
         assert master.read(timeout=60) == "next"
 
 
+@pytest.mark.parametrize("is_owed", [False, True])
+def test_a_handler_leaves_no_half_to_the_call_that_it_has_interrupted(mounting: Mounting, *, is_owed: bool) -> None:
+    """Nor does it send a half that this call has in hand."""
+    bus = mounting("max_queue=2,max_message=8M")
+    long = "x" * ((3 << 20) + 7)
+    with client.collect(bus / "U_x") as master, client.publisher(bus / "U_x") as out:
+        out.send("one", "two")
+        if is_owed:
+            with pytest.raises(client.TimedOut):
+                out.send(long, timeout=0.05)
+            assert out.is_begun
+        refused: list[OSError] = []
+
+        def send() -> None:
+            try:
+                out.send("from the handler" if is_owed else long, timeout=0.05)
+            except client.ClientError as error:
+                refused.append(error)
+            reading.start()
+
+        wanted = ["one", "two", *[long] * is_owed, "outer", "next"]
+        got: list[str] = []
+        reading = threading.Thread(target=lambda: got.extend(itertools.islice(master, len(wanted))))
+        with _at_a_signal(bus, "U_x", "write", send):
+            assert out.send("outer") == 1
+        out.send("next")
+        reading.join(DEADLINE)
+        assert got == wanted
+        assert [error.errno for error in refused] == [errno.EBUSY]
+
+
 def test_no_files_stay_open_of_channels_that_are_opened_again_in_a_storm(bus: Mount) -> None:
     done = run(sys.executable, "-m", "tests.client.interrupted", "open", bus.path, "0")
     assert done.returncode == 0, done.stderr
