@@ -163,6 +163,7 @@ class _Awaiting(Endpoint[Item]):
         while True:
             for item in self._items:
                 return item
+            self._all = []
             hand = self._hand()
             try:
                 await self._catch(hand)

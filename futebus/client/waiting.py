@@ -225,6 +225,7 @@ class Waiting(Endpoint[Item]):
 
     def _fill(self, end: float | None) -> None:
         """Waits until there is something that can be asked for."""
+        self._all = []  # its memory is good for the next, and still in the processor's cache
         hand = self._hand()
         try:
             self._catch(hand, end)
