@@ -354,7 +354,7 @@ class Endpoint(Generic[Item]):
 
     def __del__(self) -> None:
         opening = getattr(self, "_now", None)
-        if opening and opening.file >= 0:
+        if opening:
             opening.close()
 
     def attempts(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> Iterator[float]:

@@ -20,7 +20,7 @@ from typing import Any, Self
 from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Opening, Way, begin_of_line, check_whole
 from .errors import ClientError, Ended, NoBus, NoMaster, NotOpen, TimedOut, is_own
 from .messages import Item
-from .waking import Inside
+from .waking import Inside, beneath
 
 PIECE = 1 << 20
 """Bytes of a message that the kernel brings to the bus at once."""
@@ -186,7 +186,7 @@ class Waiting(Endpoint[Item]):
         inside, hand.thread = self._inside, get_native_id()
         try:
             inside.readers.append(hand)  # in any case: it is looked for signals behind it
-            if len(inside.readers) > 1 and any(each is not hand and each.thread == hand.thread for each in (*inside.readers,)):
+            if len(inside.readers) > 1 and beneath(hand, inside.readers):
                 # What it left over, the call that it has interrupted would not find: that waits for the bus.
                 raise ClientError(errno.EBUSY, f"{self.path} is being read, which the handler of a signal cannot do, too")
             self._catch_inside(hand, end)
@@ -312,28 +312,27 @@ class Waiting(Endpoint[Item]):
         hand.thread, hand.opening, hand.lines, hand.place = get_native_id(), None, b"", [0]
         try:
             inside.senders.append(hand)
-            if len(inside.senders) > 1:
-                self._check_whole_between(hand, lines)
+            if len(inside.senders) > 1 and (interrupted := beneath(hand, inside.senders)):
+                self._check_whole_between(interrupted, lines)
             return self._send_inside(hand, lines, timeout, of, is_to_all=is_to_all)
         finally:
             inside.senders.remove(hand)
             if inside.retired:
                 inside.bury()
 
-    def _check_whole_between(self, hand: Hand, lines: bytes) -> None:
+    def _check_whole_between(self, interrupted: list[Hand], lines: bytes) -> None:
         """Sees that the handler of a signal sends neither into the middle of another message, nor one that may be left half.
 
         Args:
-            hand: of its call.
+            interrupted: the calls that it has interrupted.
             lines: what it sends.
 
         Raises:
             ClientError: it would.
         """
-        others = [each for each in (*self._inside.senders,) if each is not hand and each.thread == hand.thread]
-        is_begun = self._now.rest or any(each.place[-1] and each.lines[each.place[-1] - 1] != 10 for each in others)
+        is_begun = self._now.rest or any(each.place[-1] and each.lines[each.place[-1] - 1] != 10 for each in interrupted)
         is_long = len(lines) > PIECE and max(map(len, lines.split(b"\n"))) >= PIECE
-        if others and (is_begun or is_long):
+        if is_begun or is_long:
             raise ClientError(errno.EBUSY, f"{self.path}: a long message is being sent, and nothing can come in between")
 
     def _send_inside(self, hand: Hand, lines: bytes, timeout: float | None, of: object, *, is_to_all: bool) -> int:

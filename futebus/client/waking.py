@@ -62,6 +62,16 @@ def _nothing() -> int:
     return os.open("/", os.O_PATH | os.O_CLOEXEC)  # calls on it fail with EBADF, and poll(2) tells of it at once
 
 
+def beneath(hand: Hand, calls: list[Hand]) -> list[Hand]:
+    """Which calls of this thread the handler of a signal has interrupted to make this one.
+
+    Args:
+        hand: of that.
+        calls: all that are made.
+    """
+    return [each for each in (*calls,) if each is not hand and each.thread == hand.thread]
+
+
 class Inside:
     """The calls that are made on one channel. A thread may be in more than one, if the handler of a signal makes one, too."""
 

@@ -3,18 +3,17 @@
 import contextlib
 import errno
 import itertools
-import os
 import random
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 import futebus.client as client
 
 from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.signals import Handler, at_a_signal
 from ..helpers.waiting import DEADLINE, until
 from .threads import aside
 
@@ -23,25 +22,9 @@ class Interrupt(Exception):
     """What a signal's handler raises."""
 
 
-Handler = Callable[[], object]
-
-
-@contextlib.contextmanager
-def _at_a_signal(bus: Mount, channel: str, waits: str, do: Handler) -> Iterator[None]:
+def _at_a_signal(bus: Mount, channel: str, waits: str, do: Handler) -> contextlib.AbstractContextManager[None]:
     """Has a signal's handler do something as soon as somebody waits who reads or writes a channel."""
-
-    def kill() -> None:
-        bus.wait_for_clients(1, channel, waits=waits)
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    assert threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGUSR1, lambda *_: do())
-    killing = aside(kill)
-    try:
-        yield
-    finally:
-        killing.join(DEADLINE)
-        signal.signal(signal.SIGUSR1, before)
+    return at_a_signal(lambda: bus.wait_for_clients(1, channel, waits=waits), do)
 
 
 def _raise(error: BaseException) -> None:
@@ -114,27 +97,15 @@ def test_a_handler_does_not_read_what_is_being_read(bus: Mount, timeout: float |
         assert master.read(timeout=60) == "two"
 
 
-def _each_millisecond(do: Handler) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def _each_millisecond(do: Handler) -> Iterator[None]:
     """Has a signal's handler do something all the time."""
-
-    @contextlib.contextmanager
-    def doing() -> Iterator[None]:
-        is_over = threading.Event()
-
-        def kill() -> None:
-            while not is_over.wait(0.001):
-                os.kill(os.getpid(), signal.SIGUSR1)
-
-        before = signal.signal(signal.SIGUSR1, lambda *_: do())
-        killing = aside(kill)
+    is_over = threading.Event()
+    with at_a_signal(lambda: not is_over.wait(0.001), do, repeats=True):
         try:
             yield
         finally:
             is_over.set()
-            killing.join(DEADLINE)
-            signal.signal(signal.SIGUSR1, before)
-
-    return doing()
 
 
 @pytest.mark.parametrize("how", ["one by one", "blocks"])
@@ -270,20 +241,13 @@ def test_a_handler_that_sends_while_the_channel_is_opened_again(bus: Mount) -> N
         master.send("welcome")
         masters.append(master)
 
-    def kill() -> None:
-        until(lambda: said, "it waits")
-        os.kill(os.getpid(), signal.SIGUSR1)
-
     got: list[str] = []
     masters: list[client.Collector[str]] = []
-    before = signal.signal(signal.SIGUSR1, lambda *_: come())
     try:
-        killing = aside(kill)
-        assert slave.read() == "welcome"
-        killing.join(DEADLINE)
+        with at_a_signal(lambda: until(lambda: said, "it waits"), come):
+            assert slave.read() == "welcome"
         assert (got, slave.joins) == (["from the handler"], 2)
     finally:
-        signal.signal(signal.SIGUSR1, before)
         slave.close()
         for master in masters:
             master.close()
@@ -293,18 +257,8 @@ def test_a_handler_may_shut_a_channel_that_is_away(bus: Mount) -> None:
     said: list[str] = []
     with client.collect(bus / "U_x", again=True, say=said.append) as jobs:
         bus.unmount()
-
-        def kill() -> None:
-            until(lambda: said, "it waits for the bus")
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-        before = signal.signal(signal.SIGUSR1, lambda *_: jobs.shut())
-        try:
-            killing = aside(kill)
+        with at_a_signal(lambda: until(lambda: said, "it waits for the bus"), jobs.shut):
             assert list(jobs) == []
-            killing.join(DEADLINE)
-        finally:
-            signal.signal(signal.SIGUSR1, before)
         with pytest.raises(client.Ended, match="it was shut"):
             jobs.read()
 

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
 from ..helpers.mounts import SHOWN, Mount, Mounting, bash
 from ..helpers.programs import Start
+from ..helpers.signals import at_a_signal
 from ..helpers.waiting import DEADLINE, until
 
 
@@ -27,23 +27,15 @@ class Alarm(Exception):
 def alarm(when_blocked: Mount, channel: str, kind: str, *, ends: bool = True) -> Iterator[None]:
     """Sends this process a SIGALRM as soon as a client of the channel is blocked in a read or write. It `ends` what is done."""
 
-    def send() -> None:
+    def wait() -> None:
         when_blocked.wait_for_clients(1, channel, waits=kind)
-        os.kill(os.getpid(), signal.SIGALRM)
 
-    def handle(number: int, frame: FrameType | None) -> None:
+    def handle() -> None:
         if ends:
             raise Alarm
 
-    before = signal.signal(signal.SIGALRM, handle)
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        with pytest.raises(Alarm) if ends else nullcontext():
-            yield
-    finally:
-        sender.join()
-        signal.signal(signal.SIGALRM, before)
+    with at_a_signal(wait, handle, number=signal.SIGALRM), pytest.raises(Alarm) if ends else nullcontext():
+        yield
 
 
 def test_a_signal_ends_a_read_and_no_message_is_lost(bus: Mount) -> None:
