@@ -58,6 +58,12 @@ SIGN_BYTES = 8 << 10
 MOST_BEHIND = 64 << 20
 """Nothing that is waited for is behind more bytes than these: a server that has as many for a connection closes it."""
 
+LOOK_SECONDS = 1.0
+"""How often it is looked whether anything comes or goes."""
+
+OVERSLEPT_SECONDS = 1.0
+"""Who looks so much later than he wanted to was stopped, or the machine stood still. What has come meanwhile is not read yet."""
+
 SOON_SECONDS = 1.0
 """Within that time all is done, as a rule, and nobody looks. What is sent for it is given to the transport then, too."""
 
@@ -168,9 +174,12 @@ class Movement:
         return min(went, self._last) + came
 
     def goes_on(self) -> bool:
-        """Whether many have come or gone since this was last asked, or since it was made."""
-        before, self._before = self._before, self._now()
-        return self._before >= before + SIGN_BYTES
+        """Whether many have come or gone since that was last so, or since this was made."""
+        now = self._now()
+        if now < self._before + SIGN_BYTES:
+            return False
+        self._before = now
+        return True
 
 
 class Client(NatsClient):
@@ -221,11 +230,13 @@ class Client(NatsClient):
         try:
             if (await asyncio.wait([doing], timeout=soon))[0]:
                 return doing.result()
-            movement, most, left = self.movement(), self._transport.carried()[1] + MOST_BEHIND, seconds - soon
-            while not (await asyncio.wait([doing], timeout=left))[0]:
-                if loop.time() > latest or not movement.goes_on() or self._transport.carried()[1] > most:
+            movement, most = self.movement(), self._transport.carried()[1] + MOST_BEHIND
+            quiet, looked = soon, loop.time()
+            while not (await asyncio.wait([doing], timeout=(pause := min(LOOK_SECONDS, seconds - quiet))))[0]:
+                passed, looked = loop.time() - looked, loop.time()
+                quiet = 0.0 if movement.goes_on() or passed > pause + OVERSLEPT_SECONDS else quiet + passed
+                if quiet >= seconds or looked > latest or self._transport.carried()[1] > most:
                     raise TimeoutError
-                left = seconds
             return doing.result()
         finally:
             if not doing.done():

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from nats.aio.msg import Msg
 
 from futebus.nats import address, connection
 from futebus.nats.access import Access
-from futebus.nats.client import DISCOVERED, MOST_ANSWERS
+from futebus.nats.client import DISCOVERED, MOST_ANSWERS, Client, Movement
 from futebus.nats.connection import Connection, Servers
 from futebus.nats.errors import Away, NatsError
 from futebus.nats.stream import Stream
@@ -24,7 +25,7 @@ from futebus.nats.transport import Extent, Part
 
 from ..helpers.nats import Listening, Server, Serving, tls
 from ..helpers.ports import free_port
-from ..helpers.waiting import DEADLINE
+from ..helpers.waiting import DEADLINE, is_readable, until
 
 MUCH = b"x" * (900 << 10)
 """More than a system has room for, if it is sent some times."""
@@ -477,5 +478,30 @@ def test_who_waits_for_a_confirmation_may_be_cancelled(nats: Server) -> None:
                 await asyncio.gather(confirming, return_exceptions=True)
                 await made.confirm()
             assert not made.is_closed.is_set()
+
+    run(work())
+
+
+def test_who_stood_still_hears_what_was_said_meanwhile(nats: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that was stopped, or whose machine was. That nothing has come is not known before it was looked for."""
+    monkeypatch.setattr(connection, "PATIENCE", 2.0)
+    looks = asyncio.Event()
+    movement = Client.movement
+
+    def look(client: Client) -> Movement:
+        looks.set()
+        return movement(client)
+
+    async def work() -> None:
+        async with connected(nats.url) as made:
+            await made.confirm()  # all tasks of the connection have begun
+            monkeypatch.setattr(Client, "movement", look)
+            with nats.hanging():
+                confirming = asyncio.ensure_future(made.confirm())
+                await looks.wait()  # from now on it is looked whether anything comes
+                await asyncio.sleep(0)
+            until(lambda: is_readable(made.client._transport._plain), "the answer is there")
+            time.sleep(3)  # noqa: ASYNC251 - longer than it waits
+            await confirming
 
     run(work())
