@@ -131,8 +131,10 @@ class _Awaiting(Endpoint[Item]):
         self.check_nothing_pending()
         hand = self._hand()
         try:
-            await self._catch(hand)
-            return self._given(hand)
+            while True:
+                await self._catch(hand)
+                if data := self._given(hand):
+                    return data
         except BaseException:
             self._save(hand)
             raise
@@ -203,16 +205,16 @@ class _Awaiting(Endpoint[Item]):
                 except (NoBus, NoMaster) as error:
                     if not is_own(error):
                         raise
-                    # On another channel, an address is another client's.
                     if self._comes_again and is_addressed and self._now is opening and not self._is_opening:
+                        self._keep(opening)
                         self._leave()  # whoever reads or sends next opens it
                     if not self._comes_again or is_addressed:
-                        raise
+                        raise  # on another channel, an address is another client's
                     place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     if isinstance(error, NoMaster) and not self._has_ended(opening):
                         continue
-                    if self._now is opening and self.way.reads and not self._is_addressed:
+                    if self._now is opening and self.way.reads:
                         self._keep(opening)
                     await self._open_again(opening, closings)
                 except NotOpen as error:

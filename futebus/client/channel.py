@@ -224,8 +224,6 @@ class Endpoint(Generic[Item]):
         """What has been taken from the bus and not been asked for. Of a list, so that whoever iterates does so at its speed."""
         self._all: list[Item] = []
         """That list: who empties it ends the iterator, whoever has it."""
-        self._all_of = self._now
-        """Where it was read."""
         self._saved: tuple[Hand, ...] = ()
         """What comes before what is read next: interrupted calls had it in hand, or it was left in a channel that has ended."""
         self._closings = 0
@@ -435,8 +433,6 @@ class Endpoint(Generic[Item]):
                 return
             self._opened(opening)
             self.joins += 1
-            if self._is_addressed and self._all_of is not opening:
-                self._forget()  # the IDs on another channel are other clients'
             if self._closings != closings:  # who has closed it meanwhile has not found this one, or has closed it
                 raise NotOpen(f"{self.path} is not open")
             if self._is_shut:
@@ -474,8 +470,10 @@ class Endpoint(Generic[Item]):
         """
         hand = self._hand()
         try:
-            self._read_nowait(hand)
-            return self._given(hand)
+            while True:
+                self._read_nowait(hand)
+                if data := self._given(hand):
+                    return data
         except BaseException:
             self._save(hand)
             raise
@@ -486,8 +484,14 @@ class Endpoint(Generic[Item]):
         return hand
 
     def _given(self, hand: Hand) -> bytes:
-        """Lets go of what a call has in hand, which is the caller's from now on."""
+        """Lets go of what a call has in hand, which is the caller's from now on.
+
+        Returns:
+            Nothing if that came before the channel was opened again: its addresses would be taken for those of others.
+        """
         data = hand.blocks[0]
+        if self._is_addressed and self._now.file >= 0 and hand.of is not self._now:
+            data = b""
         hand.blocks[:] = ()
         return data
 
@@ -539,13 +543,11 @@ class Endpoint(Generic[Item]):
 
     def _hand_on(self, hand: Hand) -> None:
         """Has what a call has in hand asked for one by one."""
-        of = hand.of
-        items = self._cut(hand.blocks[0], of.clients)
+        items = self._cut(hand.blocks[0], hand.of.clients)
         each = iter(items)
         items += [*self._items]  # the handler of a signal may have read since
-        self._items, self._all, self._all_of, hand.blocks[:] = each, items, of, ()
-        # Another thread may have opened or closed it meanwhile. One that does so from here on finds these items.
-        if self._is_left or (self._is_addressed and self._now.file >= 0 and self._now is not of):
+        self._items, self._all, hand.blocks[:] = each, items, ()
+        if self._is_left:  # another thread has closed it meanwhile. One that does so from here on finds these items
             items.clear()
 
     def _has_ended(self, opening: Opening) -> bool:
@@ -647,7 +649,7 @@ class Endpoint(Generic[Item]):
             NoClient: it has gone.
         """
         opening = self._now
-        if of and of is not opening.mark and opening.file >= 0:  # one that is not open is opened again first, or refused
+        if of and of is not opening.mark and (opening.file >= 0 or (self._comes_again and not self._is_left)):
             raise NoClient(errno.ENODEV, f"{self.path} has been left since: whom this is for has gone")
         rest = opening.rest  # kept until `end_sending`: an interrupt may keep us from there
         return rest + lines, len(rest), opening

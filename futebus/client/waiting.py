@@ -107,15 +107,19 @@ class Waiting(Endpoint[Item]):
         if not lock.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
             raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
         try:
-            if keeps and gone is self._now and gone.file >= 0 and self.way.reads and not self._is_addressed:
+            if keeps and gone is self._now and gone.file >= 0 and self.way.reads:
                 self._keep_when_free(gone, closings, end)
             self._open(float("inf") if end is None else end - time.monotonic(), closings, gone)
         except TRANSIENT as error:
             if not is_own(error):
                 raise
-            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}") from None
+            raise self._late(error) from None
         finally:
             lock.release()
+
+    def _late(self, error: ClientError) -> TimedOut:
+        """The error of a call that has waited in vain for a channel that comes again, and for what it would need."""
+        return TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}")
 
     def _keep_when_free(self, gone: Opening, closings: int, end: float | None) -> None:
         """Takes what can still be read from a channel that has ended, as soon as nobody else does, and leaves it."""
@@ -124,8 +128,7 @@ class Waiting(Endpoint[Item]):
         if found is not gone:
             return  # its owner has just closed it
         try:
-            thread = get_native_id()  # that reads too if this is the handler of a signal
-            while is_read := any(hand.opening is gone and hand.thread != thread for hand in (*self._inside.readers,)):
+            while is_read := self._is_read(gone):
                 if self._closings != closings or (end is not None and time.monotonic() >= end):
                     break
                 time.sleep(SOON_SECONDS)  # they come out at once: nothing more comes
@@ -134,17 +137,23 @@ class Waiting(Endpoint[Item]):
         finally:
             self._close_surely(gone)
 
-    def _part(self, gone: Opening) -> None:
+    def _is_read(self, opening: Opening) -> bool:
+        """Whether another thread reads there. This one does so too, if it runs the handler of a signal."""
+        thread = get_native_id()
+        return any(hand.opening is opening and hand.thread != thread for hand in (*self._inside.readers,))
+
+    def _part(self, gone: Opening, closings: int) -> None:
         """Leaves a channel that has gone and comes again: whoever reads or sends next opens it.
 
         Args:
-            gone: that one. Another thread may be about to open it.
+            gone: that one. Another thread may be about to open it, or read what is left there; then that one finds the end.
+            closings: how often its owner had closed it when the call began.
         """
         lock = self._opening
         if self._comes_again and lock.acquire(blocking=False):
             try:
-                if self._now is gone:
-                    self._leave()
+                if self._now is gone and not self._is_read(gone):
+                    self._keep_when_free(gone, closings, None)
             finally:
                 lock.release()
 
@@ -275,8 +284,11 @@ class Waiting(Endpoint[Item]):
         self.check_nothing_pending()
         hand = self._hand()
         try:
-            self._catch(hand, None if timeout is None else time.monotonic() + timeout)
-            return self._given(hand)
+            end = None if timeout is None else time.monotonic() + timeout
+            while True:
+                self._catch(hand, end)
+                if data := self._given(hand):
+                    return data
         except BaseException:
             self._save(hand)
             raise
@@ -371,10 +383,11 @@ class Waiting(Endpoint[Item]):
                     if not is_own(error):
                         raise
                     if is_addressed:
-                        self._part(opening)
-                    # On another channel, an address is another client's.
-                    if not self._comes_again or is_addressed or (end is not None and time.monotonic() >= end):
-                        raise
+                        self._part(opening, closings)
+                    if not self._comes_again or is_addressed:
+                        raise  # on another channel, an address is another client's
+                    if end is not None and time.monotonic() >= end:
+                        raise self._late(error) from None
                     place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     pause = RETRY_SECONDS[0]  # a master that does not read is found again at once
                     time.sleep(pause if end is None else min(max(end - time.monotonic(), 0), pause))

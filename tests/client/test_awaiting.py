@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import math
 import os
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import futebus.client.aio
 import futebus.client.trio
 from futebus.client.awaiting import Doors
 
-from ..helpers.mounts import Mount, Mounting
+from ..helpers.mounts import LINGERING, Mount, Mounting
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE
 
@@ -516,6 +517,36 @@ def test_who_sends_does_not_forget_what_waits_in_a_channel_that_has_ended(librar
                 await slave.send("x")
                 other.send("three")
                 assert [await slave.read() for _ in range(3)] == ["one", "two", "three"]
+
+    library.run(main)
+
+
+def test_who_answers_does_not_forget_what_waits_in_a_bus_that_goes(
+    library: Any, mounting: Mounting, remounting: Remounting
+) -> None:
+    bus = mounting(command=LINGERING)
+
+    async def main() -> None:
+        async with library.doors.serve(bus / "S_x", again=True) as service:
+            with client.connect(bus / "S_x") as slave:
+                slave.send("one", "two", "three")
+                sender, _ = await service.read()
+                bus.daemon.send_signal(signal.SIGTERM)
+                while await service.answer(sender, "x"):
+                    await library.pause()
+                assert (service.is_open, service.joins) == (False, 1)
+                assert await service.read() == (sender, "two")
+                assert not await service.answer(sender, "x")  # the next bus is not waited for
+            again = remounting(bus)
+            service.open_nowait()
+            with client.connect(again / "S_x") as other:
+                other.send("four")
+                assert await service.read() == (sender, "three")
+                assert not await service.answer(sender, "secret")
+                told, text = await service.read()
+                assert (told, text) == (other.id, "four")
+                assert await service.answer(told, "FOUR")
+                assert other.read(timeout=DEADLINE) == "FOUR"
 
     library.run(main)
 

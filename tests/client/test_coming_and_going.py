@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import select
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from futebus.client.entry import enter
 from futebus.client.inquire import Inquiry, inquire
 
 from ..helpers.descriptors import descriptors
-from ..helpers.mounts import Mount, Mounting
+from ..helpers.mounts import LINGERING, Mount, Mounting
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE, until
 from .threads import Reads, aside
@@ -153,7 +154,7 @@ def test_a_master_that_does_not_read_is_not_left(bus: Mount) -> None:
     with client.connect(bus / "U_x", again=True) as channel:
         for _ in range(3):
             os.write(master, b"line\n")
-            with pytest.raises(client.NoMaster):
+            with pytest.raises(client.TimedOut, match="no master any more that reads"):
                 channel.send("x", timeout=0.1)
         assert [channel.read() for _ in range(3)] == ["line"] * 3
         assert channel.joins == 1
@@ -184,6 +185,79 @@ def test_who_sends_does_not_forget_what_waits_in_a_channel_that_has_ended(bus: M
             assert asker.pending == 2
             got = [asker.read(timeout=DEADLINE) for _ in range(3)]
         assert got == ["answer one", "more", "two"]
+
+
+def has_gone_down(bus: Mount, send: Callable[[], object]) -> None:
+    """Ends a bus, and sees that sending fails."""
+    bus.daemon.send_signal(signal.SIGTERM)
+
+    def is_refused() -> bool:
+        try:
+            send()
+        except (client.NoBus, client.NoClient):  # the latter if it was left before
+            return True
+        return False
+
+    until(is_refused, "nothing can be sent")
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_who_addresses_somebody_does_not_forget_what_waits_in_a_bus_that_goes(
+    mounting: Mounting, remounting: Remounting, *, reads: bool
+) -> None:
+    """On the next one, the sender's number is somebody else's."""
+    bus = mounting(command=LINGERING)
+    got: list[tuple[int, str]] = []
+    with client.join(bus / "A_x") as other, client.join(bus / "A_x", again=True) as peer:
+        other.send(peer.id, "one", "two", "three")
+        sender, text = peer.read()
+        assert (sender, text) == (other.id, "one")
+        reading = aside(lambda: got.extend(itertools.islice(peer, 3))) if reads else None
+        has_gone_down(bus, lambda: peer.send(sender, "x", timeout=DEADLINE))
+        if not reading:
+            assert (peer.is_open, peer.pending, peer.joins) == (False, 2, 1)
+            got.append(peer.read())
+            for each in (sender, got[0][0]):
+                with pytest.raises(client.NoClient):  # and the next bus is not waited for
+                    peer.send(each, "x")
+        other.close()
+        remounting(bus)
+        if not reading:
+            peer.open_nowait()
+            got.append(peer.read())
+        until(lambda: peer.joins == 2, "it is there again")
+        other.open_nowait()
+        other.send(peer.id, "four")
+        if reading:
+            reading.join(DEADLINE)
+        else:
+            got.append(peer.read())
+        assert got == [(sender, "two"), (sender, "three"), (other.id, "four")]
+        for each, _ in got[:2]:
+            with pytest.raises(client.NoClient):
+                peer.send(each, "secret")
+        assert peer.send(got[2][0], "five") == 1
+        assert other.read() == (peer.id, "five")
+
+
+def test_addresses_of_a_bus_that_has_gone_are_not_given_as_those_of_the_next(mounting: Mounting, remounting: Remounting) -> None:
+    bus = mounting(command=LINGERING)
+    with client.serve(bus / "S_x", again=True) as service:
+        with client.connect(bus / "S_x") as slave, client.connect(bus / "S_x") as other:
+            slave.send("one")
+            assert service.read_block() == b"{%x:o}\n{%x:o}\n{%x}one\n" % (slave.id, other.id, slave.id)
+            slave.send("two")
+            answer = b"{%x}x\n" % other.id
+            has_gone_down(bus, lambda: service.send_block(answer))
+            assert service.pending == 1
+        again = remounting(bus)
+        service.open_nowait()
+        with pytest.raises(client.TimedOut):
+            service.read_block(timeout=0)
+        with client.connect(again / "S_x") as slave:
+            assert service.read_block(timeout=DEADLINE) == b"{%x:o}\n" % slave.id
+            slave.send("three")
+            assert service.read_block_nowait() == b"{%x}three\n" % slave.id
 
 
 def test_who_never_reads_keeps_no_more_and_more(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,9 +471,11 @@ def test_a_loop_forgets_clients_of_a_bus_that_has_gone(bus: Mount, remounting: R
                 first.close()
             assert not service.answer(sender, "secret")
             assert not service.answer(sender, "secret")
-            if service.joins == 2:
+            if text == "three":
                 break
-        assert got == [(2, "one")]
+        assert got == [(2, "one"), (2, "two"), (2, "three")]
+        assert service.joins == 1
+        service.open_nowait()
         with client.connect(again / "S_x") as second:
             assert second.id == sender
             assert not service.answer(sender, "secret")

@@ -32,6 +32,19 @@ WAITING = "waiting calls"
 
 FUTEBUS = [sys.executable, "-m", "futebus.commands.futebus"]
 
+LINGERING = [
+    sys.executable,
+    "-c",
+    f"""
+import sys
+from futebus.commands.futebus import main
+from futebus.fuse import mount
+mount.GRACE = {DEADLINE}
+sys.exit(main())
+""",
+]
+"""A bus that waits, when it goes down, until everybody has left: what there is to be read can be read in peace."""
+
 
 def device_of(mountpoint: Path) -> str | None:
     """Major and minor number of what is mounted on a directory, read without touching it."""
