@@ -163,6 +163,8 @@ class Proxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self.connections = 0
         """How many there have been."""
+        self.late = 0.0
+        """By how many seconds it has been later, at most, than a line of its rate: so long the machine let it do nothing."""
         self._goes = threading.Event()
         self._goes.set()
         self._is_cut = False
@@ -202,9 +204,11 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := one.recv(rate // 20 or 1 << 16):
                 self._goes.wait()
+                begin = time.monotonic()
                 other.sendall(data)
                 if rate:
                     time.sleep(len(data) / rate)
+                    self.late = max(self.late, time.monotonic() - begin - len(data) / rate)
         for each in (one, other):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
