@@ -4,9 +4,11 @@ Timeouts are those of asyncio, `asyncio.timeout` for example.
 """
 
 import asyncio
+import errno
 from collections.abc import Callable
 
 from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
+from .errors import ClientError
 
 __all__ = [
     "Collector",
@@ -28,8 +30,8 @@ __all__ = [
 
 class _Asyncio:
     def __init__(self) -> None:
-        self._waited: dict[int, set[asyncio.Future[None]]] = {}
-        """Who waits for which descriptor."""
+        self._waited: dict[int, dict[str, asyncio.Future[None]]] = {}
+        """Who waits for which descriptor, and for what."""
 
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)
@@ -39,39 +41,42 @@ class _Asyncio:
 
     async def until_readable(self, descriptor: int) -> None:
         loop = asyncio.get_running_loop()
-        await self._until(descriptor, loop.add_reader, loop.remove_reader)
+        await self._until(descriptor, "reads", loop.add_reader, loop.remove_reader)
 
     async def until_writable(self, descriptor: int) -> None:
         loop = asyncio.get_running_loop()
-        await self._until(descriptor, loop.add_writer, loop.remove_writer)
+        await self._until(descriptor, "sends", loop.add_writer, loop.remove_writer)
 
     async def _until(
         self,
         descriptor: int,
+        what: str,
         add: Callable[[int, Callable[[], None]], None],
         remove: Callable[[int], bool],
     ) -> None:
+        waiting = self._waited.setdefault(descriptor, {})
+        if what in waiting:  # a loop wakes one
+            raise ClientError(errno.EBUSY, f"another task {what} already: a channel is for one that reads and one that sends")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def tell() -> None:
             if not ready.done():
                 ready.set_result(None)
 
-        waiting = self._waited.setdefault(descriptor, set())
-        waiting.add(ready)
+        waiting[what] = ready
         add(descriptor, tell)
         try:
             await ready
         finally:
-            if ready in waiting:  # or else the descriptor has been closed, and may be another file's
+            if what in waiting:  # or else the descriptor has been closed, and may be another file's
                 remove(descriptor)
-                waiting.discard(ready)
+                del waiting[what]
                 if not waiting:
                     del self._waited[descriptor]
 
     def closing(self, descriptor: int) -> None:
-        waiting = self._waited.pop(descriptor, set())
-        woken = [*waiting]
+        waiting = self._waited.pop(descriptor, {})
+        woken = [*waiting.values()]
         waiting.clear()  # whoever comes out finds that it is not his any more
         for ready in woken:
             loop = ready.get_loop()

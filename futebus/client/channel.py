@@ -60,6 +60,9 @@ KEPT_BYTES = 16 << 20
 RETRY_SECONDS = (0.05, 1.0)
 """How soon, and later how seldom, it is tried again to open a channel that is not there yet."""
 
+SAY_SECONDS = 0.5
+"""How long a channel that was open must be away for the same reason before that is said."""
+
 TRANSIENT = (NoBus, NoChannel, NoMaster, HasMaster, Refused)
 """What may pass by itself, and can be waited for."""
 
@@ -132,7 +135,10 @@ def check_whole(lines: bytes) -> None:
 
     Raises:
         ValueError: it has no end.
+        TypeError: they are no bytes.
     """
+    if not isinstance(lines, bytes | bytearray):
+        raise TypeError(f"lines are bytes, and not {type(lines).__name__}")
     if lines and not lines.endswith(b"\n"):
         half = lines[lines.rfind(b"\n") + 1 :]
         raise ValueError(f"lines end with a newline: {half[:60]!r}")
@@ -370,7 +376,8 @@ class Endpoint(Generic[Item]):
         """
         end = time.monotonic() + wait
         pause, longest = RETRY_SECONDS
-        said = ""
+        said = found = ""
+        since = 0.0
         closings = self._closings if closings is None else closings
         while True:
             if self._is_left or self._closings != closings:
@@ -387,7 +394,10 @@ class Endpoint(Generic[Item]):
                 if left <= 0 or not is_own(error):
                     raise
                 words = f"{error}; waiting"
-            if words != said:
+            if words != found:
+                found, since = words, time.monotonic()
+            # While a bus goes, what is seen of it changes, and is past before it could be read.
+            if words != said and (not gone or time.monotonic() - since >= SAY_SECONDS):
                 said = words
                 self.way.say(words)
             yield min(pause, left)

@@ -126,11 +126,15 @@ def address_of(client: int | None) -> bytes:
 
     Raises:
         TypeError: it is no number.
+        ValueError: no client has such a number.
     """
     try:
-        return b"{*}" if client is None else b"{%x}" % operator.index(client)
+        number = -1 if client is None else operator.index(client)
     except TypeError:
         raise TypeError(f"the client is a number (int) or None, not {client!r}") from None
+    if client is not None and number < 0:
+        raise ValueError(f"no client has the number {number}")
+    return b"{*}" if client is None else b"{%x}" % number
 
 
 def like(pattern: Text, data: bytes) -> Text:

@@ -551,6 +551,28 @@ def test_who_answers_does_not_forget_what_waits_in_a_bus_that_goes(
     library.run(main)
 
 
+def test_of_two_tasks_that_read_one_is_refused_and_the_other_goes_on(library: Any, bus: Mount) -> None:
+    """A descriptor wakes one of them: the other would wait for ever."""
+
+    async def main() -> None:
+        async with library.doors.subscribe(bus / "B_x") as log:
+            got: list[str] = []
+
+            async def read() -> None:
+                got.append(await log.read())
+
+            async def read_too() -> None:
+                await library.until_waiting(1)
+                with pytest.raises((client.ClientError, trio.BusyResourceError), match="another task"):
+                    await log.read()
+                client.publish(bus / "B_x", "one", "two")
+
+            await library.together(read, read_too)
+            assert [*got, await log.read()] == ["one", "two"]
+
+    library.run(main)
+
+
 def test_a_master_that_does_not_read_is_waited_for_in_peace(bus: Mount, library: Any) -> None:
     master = os.open(bus / ".U_deaf", os.O_WRONLY | os.O_CREAT)
 

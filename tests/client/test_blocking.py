@@ -361,6 +361,10 @@ def test_what_the_bus_refuses(bus: Mount) -> None:
         refused(client.NoClient, errno.ENODEV, "client 7f is not on the channel: '{7f}hi'", lambda: peer.send(0x7F, "hi"))
         with client.publisher(bus / "A_x"):
             refused(client.NoClient, errno.ESRCH, "client 2 does not read: '{2}hi'", lambda: peer.send(2, "hi"))
+        with pytest.raises(ValueError, match="no client has the number -1"):
+            peer.send(-1, "hi")
+        with pytest.raises(TypeError, match="lines are bytes, and not str"):
+            peer.send_block("{*}hi\n")  # type: ignore[arg-type]
         assert peer.send(peer.id, *["me"] * 3, "") == 4
         assert [peer.read() for _ in range(4)] == [(peer.id, "me")] * 3 + [(peer.id, "")]
     with pytest.raises(ValueError, match="is not open"):

@@ -437,6 +437,20 @@ def test_a_bus_that_comes_back(bus: Mount, remounting: Remounting) -> None:
         assert (jobs.joins, out.joins) == (2, 2)
 
 
+def test_what_is_past_before_it_could_be_read_is_not_said(bus: Mount, remounting: Remounting) -> None:
+    """As that the bus is dead while it ends."""
+    said: list[str] = []
+    with client.subscribe(bus / "B_x", again=True, say=said.append) as log:
+        reading = Reads(log)
+        bus.unmount()
+        until(lambda: said, "it waits")
+        again = remounting(bus)
+        until(lambda: log.joins == 2, "it is there again")
+        client.publish(again / "B_x", "hello")
+        assert next(reading) == "hello"
+        assert said == [f"no bus is mounted on {bus.path}; waiting", f"{bus / 'B_x'} is there"]
+
+
 def test_answers_for_clients_of_a_bus_that_has_gone_reach_nobody(bus: Mount, remounting: Remounting) -> None:
     """IDs begin with 1 on each channel: the next client may have the number of one before."""
     with client.serve(bus / "S_x", again=True) as service:
