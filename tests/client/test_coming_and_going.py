@@ -1,6 +1,7 @@
 """`futebus.client` while masters and buses come and go, and while others use the same channel object, or close it."""
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ import futebus.client as client
 from futebus.client.channel import Opening
 from futebus.client.entry import enter
 from futebus.client.inquire import Inquiry, inquire
+from futebus.host import mounted
 
 from ..helpers.descriptors import descriptors
 from ..helpers.mounts import LINGERING, Mount, Mounting
@@ -437,18 +440,28 @@ def test_a_bus_that_comes_back(bus: Mount, remounting: Remounting) -> None:
         assert (jobs.joins, out.joins) == (2, 2)
 
 
-def test_what_is_past_before_it_could_be_read_is_not_said(bus: Mount, remounting: Remounting) -> None:
-    """As that the bus is dead while it ends."""
+def test_what_is_past_before_it_could_be_read_is_not_said(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that a bus is dead, while it ends."""
     said: list[str] = []
-    with client.subscribe(bus / "B_x", again=True, say=said.append) as log:
-        reading = Reads(log)
-        bus.unmount()
+    master = client.collect(bus / "U_x")
+    with client.connect(bus / "U_x", again=True, say=said.append) as slave:
+        words = iter(["it is dead"])
+
+        def find(*how: Any) -> int:
+            if not said:
+                raise mounted.NoBus(next(words, "it is gone"), errno.ENOTCONN)
+            return enter(*how)
+
+        monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+        monkeypatch.setattr("futebus.client.channel.enter", find)
+        reading = aside(slave.read)
+        master.close()
         until(lambda: said, "it waits")
-        again = remounting(bus)
-        until(lambda: log.joins == 2, "it is there again")
-        client.publish(again / "B_x", "hello")
-        assert next(reading) == "hello"
-        assert said == [f"no bus is mounted on {bus.path}; waiting", f"{bus / 'B_x'} is there"]
+        with client.collect(bus / "U_x") as master:
+            until(lambda: slave.joins == 2, "it is there again")
+            master.send("hello")
+            reading.join(DEADLINE)
+    assert said == ["it is gone; waiting", f"{bus / 'U_x'} is there"]
 
 
 def test_answers_for_clients_of_a_bus_that_has_gone_reach_nobody(bus: Mount, remounting: Remounting) -> None:
