@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
-from .channel import RETRY_SECONDS, Endpoint, Hand, Mastery, Opening, Way, begin_of_line, check_whole, way_to
+from .channel import RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Mastery, Opening, Way, begin_of_line, check_whole, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, NotOpen, is_own
 from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
 
@@ -118,6 +118,16 @@ class _Awaiting(Endpoint[Item]):
         finally:
             self._is_opening = False
 
+    def _open_for_others(self, gone: Opening, closings: int) -> None:
+        """As `Waiting._open_for_others`."""
+        try:
+            if not self._is_opening and not any(True for _ in self.attempts(0, closings, gone)):
+                return
+        except TRANSIENT as error:
+            if not is_own(error):
+                raise
+        raise self._away()
+
     # ------------------------------------------------------------------------------------------ reading
 
     async def read_block(self) -> bytes:
@@ -206,7 +216,7 @@ class _Awaiting(Endpoint[Item]):
                     if not is_own(error):
                         raise
                     if self._comes_again and is_addressed and self._now is opening and not self._is_opening:
-                        self._keep(opening)
+                        self._keep(opening, closings)
                         self._leave()  # whoever reads or sends next opens it
                     if not self._comes_again or is_addressed:
                         raise  # on another channel, an address is another client's
@@ -215,13 +225,16 @@ class _Awaiting(Endpoint[Item]):
                     if isinstance(error, NoMaster) and not self._has_ended(opening):
                         continue
                     if self._now is opening and self.way.reads:
-                        self._keep(opening)
+                        self._keep(opening, closings)
                     await self._open_again(opening, closings)
                 except NotOpen as error:
                     if not self._comes_again or self._is_left or not is_own(error):
                         raise
                     place.append(begin_of_line(lines, place[-1], first))
-                    await self._open_again(opening, closings)
+                    if is_addressed:
+                        self._open_for_others(opening, closings)
+                    else:
+                        await self._open_again(opening, closings)
             return self.end_sending(lines, first, place[-1], opening)
         except ClientError as error:
             start = place[-1]

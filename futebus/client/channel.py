@@ -8,7 +8,6 @@ returned is gone if one raises: so what a system call has done is put where it s
 a `map` is one step), and is handed on by an assignment, behind which it does not look either.
 """
 
-import contextlib
 import errno
 import math
 import operator
@@ -177,10 +176,11 @@ class Opening:
         close = os.close
         file, self.file = self.file, -1
         if file >= 0:
-            try:  # noqa: SIM105, for a handler could come in the call of `suppress`
+            try:
                 close(file)
-            except OSError:
-                pass  # of a bus that has gone
+            except OSError as error:  # of a bus that has gone
+                if not is_own(error):
+                    raise
 
 
 class Hand:
@@ -464,6 +464,9 @@ class Endpoint(Generic[Item]):
         """The error of a call on what another thread has left, and perhaps has opened again, meanwhile."""
         return NotOpen(f"{self.path} is not open{' as it was' * self.is_open}")
 
+    def _away(self) -> NoBus:
+        return NoBus(errno.ENOTCONN, f"{self.path} is not there: whom this was for has gone")
+
     def _ended(self) -> Ended:
         return Ended(errno.EPIPE, f"{self.path} has ended: {self._why_ended}")
 
@@ -507,7 +510,7 @@ class Endpoint(Generic[Item]):
 
     def _save(self, hand: Hand) -> None:
         """Keeps what an interrupted call has in hand for the next one."""
-        if hand.blocks:
+        if hand.blocks and not self._is_left:
             self._saved = (hand, *self._saved)
 
     def _read_nowait(self, hand: Hand, opening: Opening | None = None, *, only_saved: bool = False) -> bool:
@@ -564,25 +567,32 @@ class Endpoint(Generic[Item]):
         """Whether a channel that has no master who reads has none for good."""
         try:
             return self._inquire(opening).has_ended
-        except (ClientError, NotOpen):
+        except (ClientError, NotOpen) as error:
+            if not is_own(error):
+                raise
             return True
 
-    def _keep(self, gone: Opening) -> None:
+    def _keep(self, gone: Opening, closings: int) -> None:
         """Takes what can still be read from a channel that has ended, before that is left. Nobody else may read meanwhile.
 
         Of much that nobody asks for, the oldest is given up, but not the last: a sender that never reads keeps no more and more.
         """
         blocks = [gone.beginning]
-        with contextlib.suppress(OSError):
+        try:
             os.set_blocking(gone.file, False)
             while block := os.read(gone.file, READ_BYTES):
                 blocks.append(block)
+        except OSError as error:
+            if not is_own(error):
+                raise
         data = b"".join(blocks)
         hand = self._hand()
         hand.of = gone
         if whole := data[: data.rfind(b"\n") + 1]:
             hand.blocks.append(whole)
             self._saved = (*self._saved, hand)
+        if self._closings != closings:  # its owner has closed it meanwhile, and wants nothing of it
+            self._saved = tuple(each for each in self._saved if each is not hand)
         while len(self._saved) > 1 and sum(len(each.blocks[0]) for each in self._saved) > KEPT_BYTES:
             self._saved = self._saved[1:]
 

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from ..host.mounted import NoBus, find_bus
+from .errors import is_own
 from .inquire import inquire
 
 
@@ -29,7 +30,12 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> in
         NoBus: there is no bus.
         OSError: the bus refuses.
     """
-    bus = find_bus(directory)
+    try:
+        bus = find_bus(directory)
+    except NoBus as error:
+        if isinstance(error.__context__, OSError) and not is_own(error.__context__):
+            raise error.__context__ from None  # the handler of a signal has raised it
+        raise
     opened: list[int] = []
     try:
         try:

@@ -94,7 +94,7 @@ def is_own(error: BaseException) -> bool:
     return trace is None
 
 
-_OWN = (__name__.partition(".")[0] + ".", "contextlib")
+_OWN = (__name__.partition(".")[0] + ".", "contextlib", "pathlib")
 """How the names of modules begin that may be seen below a call of this package."""
 
 GONE = frozenset({errno.ESHUTDOWN, errno.ENOTCONN, errno.ECONNABORTED})

@@ -5,6 +5,7 @@ import fcntl
 import os
 
 from ..core.inquiry import FORM, REQUEST, Inquiry, read
+from .errors import is_own
 
 __all__ = ["Inquiry", "inquire"]
 
@@ -20,8 +21,9 @@ def inquire(descriptor: int) -> Inquiry:
     """
     try:
         return read(fcntl.ioctl(descriptor, REQUEST, bytes(FORM.size)))
-    except ValueError:
-        pass
+    except ValueError as error:
+        if not is_own(error):
+            raise
     except OSError as error:
         # Drivers and file systems have several ways to say that they do not know a number.
         if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):

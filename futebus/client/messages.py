@@ -33,6 +33,12 @@ class Client(int):
 
     __hash__ = int.__hash__
 
+    def __copy__(self) -> "Client":
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Client":
+        return self
+
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)
 

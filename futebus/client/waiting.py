@@ -103,10 +103,12 @@ class Waiting(Endpoint[Item]):
         hand.opening = None
         if self._inside.retired:
             self._inside.bury()
-        lock = self._opening  # a child of fork(2) has another one
-        if not lock.acquire(timeout=-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST)):
-            raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
+        lock, held = self._opening, [False]  # a child of fork(2) has another one
         try:
+            # Noted in the same step: the handler of a signal may raise behind each call.
+            held += map(lock.acquire, (True,), (-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST),))
+            if not held[-1]:
+                raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
             if keeps and gone is self._now and gone.file >= 0 and self.way.reads:
                 self._keep_when_free(gone, closings, end)
             self._open(float("inf") if end is None else end - time.monotonic(), closings, gone)
@@ -115,7 +117,23 @@ class Waiting(Endpoint[Item]):
                 raise
             raise self._late(error) from None
         finally:
-            lock.release()
+            if held[-1]:
+                lock.release()
+
+    def _open_for_others(self, hand: Hand, gone: Opening, closings: int) -> None:
+        """Opens the channel again if that is possible now: whom a message is for has gone, and is not waited for.
+
+        Args:
+            hand: of the call.
+            gone: the one that was found not to be open.
+            closings: how often its owner had closed it when the call began.
+        """
+        try:
+            self._open_again(hand, gone, closings, time.monotonic())
+        except TimedOut as error:
+            if not is_own(error):
+                raise
+            raise self._away() from None
 
     def _late(self, error: ClientError) -> TimedOut:
         """The error of a call that has waited in vain for a channel that comes again, and for what it would need."""
@@ -133,7 +151,7 @@ class Waiting(Endpoint[Item]):
                     break
                 time.sleep(SOON_SECONDS)  # they come out at once: nothing more comes
             if not is_read:
-                self._keep(gone)
+                self._keep(gone, closings)
         finally:
             self._close_surely(gone)
 
@@ -149,12 +167,15 @@ class Waiting(Endpoint[Item]):
             gone: that one. Another thread may be about to open it, or read what is left there; then that one finds the end.
             closings: how often its owner had closed it when the call began.
         """
-        lock = self._opening
-        if self._comes_again and lock.acquire(blocking=False):
-            try:
-                if self._now is gone and not self._is_read(gone):
-                    self._keep_when_free(gone, closings, None)
-            finally:
+        if not self._comes_again:
+            return
+        lock, held = self._opening, [False]
+        try:
+            held += map(lock.acquire, (False,))
+            if held[-1] and self._now is gone and not self._is_read(gone):
+                self._keep_when_free(gone, closings, None)
+        finally:
+            if held[-1]:
                 lock.release()
 
     def _poll(self, opening: Opening, events: int, end: float | None, what: str) -> None:
@@ -185,8 +206,11 @@ class Waiting(Endpoint[Item]):
                 with hurry.lock:
                     hurry.calls -= 1
                     if not hurry.calls and self.is_open:
-                        with contextlib.suppress(OSError):
+                        try:
                             os.set_blocking(self._now.file, True)
+                        except OSError as error:
+                            if not is_own(error):
+                                raise
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -397,7 +421,10 @@ class Waiting(Endpoint[Item]):
                     if not self._comes_again or self._is_left or not is_own(error):
                         raise
                     place.append(begin_of_line(lines, place[-1], first))
-                    self._open_again(hand, opening, closings, end)
+                    if is_addressed:
+                        self._open_for_others(hand, opening, closings)
+                    else:
+                        self._open_again(hand, opening, closings, end)
             return self.end_sending(lines, first, place[-1], opening)
         except ClientError as error:
             start = place[-1]

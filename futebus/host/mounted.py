@@ -131,14 +131,17 @@ def reach(directory: Path) -> tuple[int, Mount]:
     Raises:
         NoBus: there is none.
     """
+    opened: list[int] = []
     try:
-        bus = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Noted in the same step: the handler of a signal may raise behind each call.
+        opened += map(os.open, (directory,), (os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC,))
     except FileNotFoundError as error:
         raise NoBus(f"there is no directory {directory}", error.errno) from None
     except NotADirectoryError as error:
         raise NoBus(f"{directory} is a file and not the directory of a bus", error.errno) from None
     except OSError as error:
         raise unusable(directory, error) from None
+    bus = opened[0]
     try:
         # Before anything is opened there: what is in the directory below may be somebody else's trap.
         number = mount_id(bus)

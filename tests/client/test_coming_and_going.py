@@ -1,6 +1,7 @@
 """`futebus.client` while masters and buses come and go, and while others use the same channel object, or close it."""
 
 import contextlib
+import copy
 import errno
 import itertools
 import json
@@ -223,6 +224,8 @@ def test_who_addresses_somebody_does_not_forget_what_waits_in_a_bus_that_goes(
             for each in (sender, got[0][0]):
                 with pytest.raises(client.NoClient):  # and the next bus is not waited for
                     peer.send(each, "x")
+            with pytest.raises(client.NoBus, match="whom this was for has gone"):
+                peer.send(int(sender), "x")
         other.close()
         remounting(bus)
         if not reading:
@@ -238,9 +241,31 @@ def test_who_addresses_somebody_does_not_forget_what_waits_in_a_bus_that_goes(
         assert got == [(sender, "two"), (sender, "three"), (other.id, "four")]
         for each, _ in got[:2]:
             with pytest.raises(client.NoClient):
-                peer.send(each, "secret")
+                peer.send(copy.deepcopy(copy.copy(each)), "secret")
         assert peer.send(got[2][0], "five") == 1
         assert other.read() == (peer.id, "five")
+
+
+def test_who_has_closed_a_channel_meanwhile_wants_nothing_of_it(mounting: Mounting, monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = mounting(command=LINGERING)
+    log = client.connect(bus / "B_x", again=True)
+    client.publish(bus / "B_x", "one")
+    keep = log._keep
+
+    def close_before(gone: Opening, closings: int) -> None:
+        log.close()
+        keep(gone, closings)
+
+    monkeypatch.setattr(log, "_keep", close_before)
+    bus.daemon.send_signal(signal.SIGTERM)
+
+    def send_on() -> None:
+        while log.send("x"):
+            pass
+
+    with pytest.raises(ValueError, match="is not open"):
+        send_on()
+    assert log.pending == 0
 
 
 def test_addresses_of_a_bus_that_has_gone_are_not_given_as_those_of_the_next(mounting: Mounting, remounting: Remounting) -> None:
