@@ -380,9 +380,12 @@ class Direct(Transport):
 
     def abort(self) -> None:
         """Ends it without a word, whatever the other side does."""
+        if self._streams is not None:
+            # Before it is closed, and what is beneath TLS too: a transport that is closed twice has forgotten that.
+            for writer in (self._streams._io_writer, self._streams._bare_io_writer):
+                if writer is not None:
+                    writer.transport.abort()
         self.close()
-        if self._streams is not None and self._streams._io_writer is not None:
-            self._streams._io_writer.transport.abort()
 
 
 def _settle(future: "asyncio.Future[None]") -> None:

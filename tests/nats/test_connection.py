@@ -99,6 +99,29 @@ def test_one_that_hangs_is_left_without_waiting_for_it(nats: Server) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("sends", [False, True])
+def test_nothing_is_left_open_of_one_that_hangs_and_speaks_tls(serving: Serving, papers: Path, *, sends: bool) -> None:
+    """It does not answer the farewell either."""
+    server = serving(tls(papers), scheme="tls")
+
+    async def work() -> None:
+        async with connected(server.url, Access(tls_ca=papers / "ca.pem")) as made:
+            streams = made.client._transport._streams
+            assert streams is not None
+            assert streams._bare_io_writer is not None
+            one = streams._bare_io_writer.get_extra_info("socket")
+            with server.hanging():
+                sending = asyncio.ensure_future(made.publish("x", 10 * MUCH, {"A": "b"})) if sends else None
+                await asyncio.sleep(0)
+                await made.close()
+                await asyncio.sleep(0)
+                assert one.fileno() == -1
+                if sending:
+                    await asyncio.gather(sending, return_exceptions=True)
+
+    run(work())
+
+
 def test_one_that_dies_while_it_is_sent_much(nats: Server) -> None:
     async def work() -> None:
         async with connected(nats.url) as made:
