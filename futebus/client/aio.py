@@ -55,7 +55,7 @@ class _Asyncio:
         remove: Callable[[int], bool],
     ) -> None:
         waiting = self._waited.setdefault(descriptor, {})
-        if what in waiting:  # a loop wakes one
+        if what in waiting and not waiting[what].get_loop().is_closed():  # a loop wakes one
             raise ClientError(errno.EBUSY, f"another task {what} already: a channel is for one that reads and one that sends")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -64,11 +64,11 @@ class _Asyncio:
                 ready.set_result(None)
 
         waiting[what] = ready
-        add(descriptor, tell)
         try:
+            add(descriptor, tell)
             await ready
         finally:
-            if what in waiting:  # or else the descriptor has been closed, and may be another file's
+            if waiting.get(what) is ready:  # or else the descriptor has been closed, and may be another file's
                 remove(descriptor)
                 del waiting[what]
                 if not waiting:
@@ -80,6 +80,8 @@ class _Asyncio:
         waiting.clear()  # whoever comes out finds that it is not his any more
         for ready in woken:
             loop = ready.get_loop()
+            if loop.is_closed():
+                continue
             loop.remove_reader(descriptor)
             loop.remove_writer(descriptor)
             if not ready.done():

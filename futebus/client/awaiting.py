@@ -4,6 +4,7 @@ The one rule: a task that is cancelled while it waits has taken nothing from the
 So calls have no timeouts: trio and asyncio have better ones.
 """
 
+import errno
 import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -83,6 +84,12 @@ class _Awaiting(Endpoint[Item]):
         if self.is_open:
             self._waiter.closing(self._now.file)
         super()._leave()
+
+    def detach(self) -> int:
+        """Gives the descriptor away, as `Endpoint.detach`. A task that waits for it finds that it is not open."""
+        if self.is_open:
+            self._waiter.closing(self._now.file)
+        return super().detach()
 
     async def open(self) -> None:
         """Opens the channel; `async with` does it.
@@ -238,7 +245,7 @@ class _Awaiting(Endpoint[Item]):
             return self.end_sending(lines, first, place[-1], opening)
         except ClientError as error:
             start = place[-1]
-            if is_own(error):  # what the bus had of a message is dropped
+            if is_own(error) and error.errno != errno.EBUSY:  # what the bus had of a message is dropped
                 start = begin_of_line(lines, start, first)
             error.accepted = self.stop_sending(lines, first, start, opening)
             raise

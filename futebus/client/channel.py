@@ -722,7 +722,9 @@ class Endpoint(Generic[Item]):
         elif start and lines[start - 1] != 10:
             rest = lines[start : lines.find(b"\n", start) + 1]
             accepted += 1
-        self.accepted, opening.rest = accepted, rest
+        self.accepted = accepted
+        if start:  # else the bus has nothing of this, and what it may have of another's is not ours to forget
+            opening.rest = rest
         return accepted
 
 

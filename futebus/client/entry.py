@@ -7,6 +7,7 @@ If the bus goes in the moment before, this must not make a file in the directory
 import errno
 import functools
 import os
+import sys
 from pathlib import Path
 
 from ..host.mounted import NoBus, find_bus
@@ -30,11 +31,13 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> in
         NoBus: there is no bus.
         OSError: the bus refuses.
     """
+    handled = sys.exception()  # by who calls this
     try:
         bus = find_bus(directory)
     except NoBus as error:
-        if isinstance(error.__context__, OSError) and not is_own(error.__context__):
-            raise error.__context__ from None  # the handler of a signal has raised it
+        cause = error.__context__
+        if isinstance(cause, OSError) and cause is not handled and not is_own(cause):
+            raise cause from None  # the handler of a signal has raised it
         raise
     opened: list[int] = []
     try:

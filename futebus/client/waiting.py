@@ -410,9 +410,9 @@ class Waiting(Endpoint[Item]):
                         self._part(opening, closings)
                     if not self._comes_again or is_addressed:
                         raise  # on another channel, an address is another client's
+                    place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     if end is not None and time.monotonic() >= end:
                         raise self._late(error) from None
-                    place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     pause = RETRY_SECONDS[0]  # a master that does not read is found again at once
                     time.sleep(pause if end is None else min(max(end - time.monotonic(), 0), pause))
                     if not isinstance(error, NoMaster) or self._has_ended(opening):

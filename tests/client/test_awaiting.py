@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import math
 import os
 import signal
@@ -517,6 +518,73 @@ def test_who_sends_does_not_forget_what_waits_in_a_channel_that_has_ended(librar
                 await slave.send("x")
                 other.send("three")
                 assert [await slave.read() for _ in range(3)] == ["one", "two", "three"]
+
+    library.run(main)
+
+
+def test_half_of_a_long_message_is_not_forgotten_by_who_is_refused(mounting: Mounting) -> None:
+    """Nor by who is cancelled, and of whom the bus has nothing."""
+    bus = mounting("max_message=8M", "max_queue=2")
+    library, long = Aio(), "x" * ((3 << 20) + 7)
+
+    async def main() -> None:
+        async with library.doors.collect(bus / "U_x") as jobs, library.doors.publisher(bus / "U_x") as out:
+            await out.send("one", "two")
+            waiting = asyncio.create_task(out.send("never"))
+            await library.until_waiting(1)
+            with pytest.raises(client.ClientError, match="another task sends already"):
+                await out.send(long)
+            assert (out.accepted, out.is_begun) == (1, True)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert out.is_begun
+            got: list[str] = []
+
+            async def read() -> None:
+                got.extend([await jobs.read() for _ in range(4)])
+
+            await library.together(lambda: out.send("last"), read)
+            assert got == ["one", "two", long, "last"]
+
+    library.run(main)
+
+
+def test_who_cannot_wait_is_not_in_the_way_of_the_next(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may refuse to watch one descriptor more."""
+    library = Aio()
+
+    async def main() -> None:
+        async with library.doors.subscribe(bus / "B_x") as log:
+
+            def refuse(*how: object) -> None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncio.get_running_loop(), "add_reader", refuse)
+                with pytest.raises(OSError, match="No space"):
+                    await log.read()
+            reading = asyncio.create_task(log.read())
+            await library.until_waiting(1)
+            client.publish(bus / "B_x", "hello")
+            assert await reading == "hello"
+
+    library.run(main)
+
+
+def test_who_waits_for_what_is_given_away_finds_it_not_open(library: Any, bus: Mount) -> None:
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+
+        async def read() -> None:
+            with pytest.raises(ValueError, match="is not open"):
+                await log.read()
+
+        async def give() -> None:
+            await library.until_waiting(1)
+            os.close(log.detach())
+
+        await library.together(read, give)
 
     library.run(main)
 

@@ -371,6 +371,19 @@ def test_what_the_bus_refuses(bus: Mount) -> None:
         peer.send(1, "text")
 
 
+def test_what_a_caller_handles_is_not_raised_once_more(place: Path) -> None:
+    """As the error that a bus is not there, which is not that of a handler of a signal."""
+    with pytest.raises(client.NoBus) as first:
+        client.publish(place / "B_x", "hello")
+    for error in (first.value, ConnectionError("mine")):
+        try:
+            raise error
+        except OSError:
+            with pytest.raises(client.NoBus, match="no bus is mounted") as found:
+                client.publish(place / "B_x", "hello", wait=0.01)
+            assert found.value is not error
+
+
 def test_what_another_user_may_not(bus_for_all: Mount, place: Path) -> None:
     with client.subscribe(bus_for_all / "B_mine", mode=0o600):
         assert os.stat(bus_for_all / "B_mine").st_mode & 0o777 == 0o600

@@ -10,6 +10,7 @@ import pickle
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -463,6 +464,30 @@ def test_a_bus_that_comes_back(bus: Mount, remounting: Remounting) -> None:
         assert out.send("after", "and more") == 2
         assert [next(reading), next(reading)] == ["after", "and more"]
         assert (jobs.joins, out.joins) == (2, 2)
+
+
+def test_half_of_a_message_whose_master_goes_is_not_accepted_by_who_is_late(
+    mounting: Mounting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though what ends it is that the time is over."""
+    bus = mounting("max_message=8M")
+    master = client.collect(bus / "U_x")
+    with client.connect(bus / "U_x", again=True) as slave:
+        send, calls = slave._send_from, iter(range(9))
+
+        def send_late(lines: bytes, place: list[int], opening: Opening) -> None:
+            if not next(calls):
+                place.append(os.write(opening.file, lines[: 1 << 20]))  # as when the bus takes no more
+                return
+            master.close()
+            time.sleep(0.02)  # the time is over then
+            send(lines, place, opening)
+
+        monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+        monkeypatch.setattr(slave, "_send_from", send_late)
+        with pytest.raises(client.TimedOut) as late:
+            slave.send("x" * (3 << 20), timeout=0.01)
+        assert (late.value.accepted, slave.accepted, slave.is_begun) == (0, 0, False)
 
 
 def test_what_is_past_before_it_could_be_read_is_not_said(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
