@@ -127,13 +127,15 @@ class _Awaiting(Endpoint[Item]):
 
     def _open_for_others(self, gone: Opening, closings: int) -> None:
         """As `Waiting._open_for_others`."""
+        if self._is_opening:
+            raise self._away()
         try:
-            if not self._is_opening and not any(True for _ in self.attempts(0, closings, gone)):
-                return
+            for _ in self.attempts(0, closings, gone):
+                pass  # there is no second try to wait for
         except TRANSIENT as error:
             if not is_own(error):
                 raise
-        raise self._away()
+            raise self._away() from None
 
     # ------------------------------------------------------------------------------------------ reading
 

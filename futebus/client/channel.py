@@ -149,16 +149,13 @@ def begin_of_line(lines: bytes, start: int, first: int = 0) -> int:
 
 
 class Opening:
-    """A channel as it was opened once: what there is of that, and is not of the next one.
-
-    Args:
-        file: the descriptor; -1: none.
-    """
+    """A channel as it was opened once: what there is of that, and is not of the next one."""
 
     __slots__ = ("beginning", "clients", "file", "id", "mark", "rest", "was_taken")
 
-    def __init__(self, file: int = -1) -> None:
-        self.file = file
+    def __init__(self) -> None:
+        self.file = -1
+        """The descriptor; -1: none."""
         self.was_taken = False
         """Whether it has been the one that is open now: who leaves that closes it."""
         self.id = 0

@@ -134,13 +134,15 @@ def address_of(client: int | None) -> bytes:
         TypeError: it is no number.
         ValueError: no client has such a number.
     """
+    if client is None:
+        return b"{*}"
     try:
-        number = -1 if client is None else operator.index(client)
+        number = operator.index(client)
     except TypeError:
         raise TypeError(f"the client is a number (int) or None, not {client!r}") from None
-    if client is not None and number < 0:
+    if number < 0:
         raise ValueError(f"no client has the number {number}")
-    return b"{*}" if client is None else b"{%x}" % number
+    return b"{%x}" % number
 
 
 def like(pattern: Text, data: bytes) -> Text:
