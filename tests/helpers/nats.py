@@ -128,7 +128,7 @@ class Server:
         It gets there a little later than it is told, and who ends the server just then may have it forgotten.
         """
         numbers = [0]
-        for state in self._store.glob("**/obs/*/o.dat"):
+        for state in self._states():
             numbers, shift = [0], 0
             for byte in state.read_bytes()[2:]:  # behind its version: numbers, seven bits in a byte, the lowest first
                 numbers[-1] |= (byte & 0x7F) << shift
@@ -170,10 +170,21 @@ class Server:
         self.begin()
 
     def restart(self) -> None:
-        """Ends it, and starts it again."""
+        """Ends it, and starts it again. What stood on its disk of its consumers does so then.
+
+        When it ends, 2.9 writes that anew, and does not wait until it has: it may leave an empty file, and has forgotten all.
+        """
+        kept = {state: state.read_bytes() for state in self._states()}
         self.process.terminate()
         self.process.wait()
+        for state in self._states():
+            if not state.stat().st_size:
+                state.write_bytes(kept.get(state, b""))
         self.begin()
+
+    def _states(self) -> Iterator[Path]:
+        """The files in which it keeps how far its consumers have come."""
+        return self._store.glob("**/obs/*/o.dat")
 
     def hanging(self) -> contextlib.AbstractContextManager[None]:
         """It hangs meanwhile."""
