@@ -6,6 +6,7 @@ Timeouts are those of asyncio, `asyncio.timeout` for example.
 import asyncio
 import errno
 from collections.abc import Callable
+from typing import Literal
 
 from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
 from .errors import ClientError
@@ -28,6 +29,16 @@ __all__ = [
 ]
 
 
+class _Lock(asyncio.Lock):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.get_running_loop()
+
+    async def acquire(self) -> Literal[True]:
+        await asyncio.sleep(0)
+        return await super().acquire()
+
+
 class _Asyncio:
     def __init__(self) -> None:
         self._waited: dict[int, dict[str, asyncio.Future[None]]] = {}
@@ -35,6 +46,9 @@ class _Asyncio:
 
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)
+
+    def lock(self, last: _Lock | None) -> _Lock:
+        return last if last and last.loop is asyncio.get_running_loop() else _Lock()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

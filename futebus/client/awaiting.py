@@ -6,6 +6,7 @@ So calls have no timeouts: trio and asyncio have better ones.
 
 import errno
 import math
+import operator
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
@@ -18,11 +19,28 @@ from .messages import Event, Item, Text, What, address_of, addressed, encoded, e
 Read = TypeVar("Read")
 
 
+class Lock(Protocol):
+    """What one task at a time has."""
+
+    async def acquire(self) -> object:
+        """Lets others run, and waits until nobody has it."""
+
+    def release(self) -> None:
+        """Gives it to the one who has waited longest."""
+
+
 class Waiter(Protocol):
     """How tasks wait."""
 
     async def checkpoint(self) -> None:
         """Lets others run."""
+
+    def lock(self, last: Any) -> Lock:
+        """A lock for the tasks that run now.
+
+        Args:
+            last: the one before, which it is unless its tasks never run again; None: there is none.
+        """
 
     async def sleep(self, seconds: float) -> None:
         """Waits so long."""
@@ -72,6 +90,10 @@ class _Awaiting(Endpoint[Item]):
         self._waiter = waiter
         self._is_opening = False
         """Whether a task opens it again."""
+        self._reading: Lock | None = None
+        """Whose turn it is to read. A task that was cancelled has its own until it has come out."""
+        self._sending: Lock | None = None
+        """The same, to send."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -147,27 +169,41 @@ class _Awaiting(Endpoint[Item]):
             NoBus: the bus has gone.
             ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
-        self.check_nothing_pending()
-        hand = self._hand()
-        try:
-            while True:
-                await self._catch(hand)
-                if data := self._given(hand):
-                    return data
-        except BaseException:
-            self._save(hand)
-            raise
-
-    async def _catch(self, hand: Hand) -> None:
-        """Takes the next lines in hand, as soon as there are some."""
-        await self._waiter.checkpoint()
         closings = self._closings
+        turn = await self._turn_to_read(closings)
+        try:
+            self.check_nothing_pending()
+            hand = self._hand()
+            try:
+                while True:
+                    await self._catch(hand, closings)
+                    if data := self._given(hand):
+                        return data
+            except BaseException:
+                self._save(hand)
+                raise
+        finally:
+            turn.release()
+
+    async def _turn_to_read(self, closings: int) -> Lock:
+        """Waits until no other task reads. Who has the turn gives it back."""
+        turn = self._reading = self._waiter.lock(self._reading)
+        await turn.acquire()
+        if self._closings != closings:  # its owner has closed it meanwhile, and may have opened it again
+            turn.release()
+            raise self._left()
+        return turn
+
+    async def _catch(self, hand: Hand, closings: int) -> None:
+        """Takes the next lines in hand, as soon as there are some."""
         while True:
             opening = self._now
             try:
                 self._read_nowait(hand)
                 return
-            except BlockingIOError:
+            except BlockingIOError as error:
+                if not is_own(error):
+                    raise
                 await self._waiter.until_readable(self.fileno())
             except (Ended, NoBus) as error:
                 if not self.way.again or not is_own(error):
@@ -184,14 +220,21 @@ class _Awaiting(Endpoint[Item]):
         while True:
             for item in self._items:
                 return item
-            self._all = []
-            hand = self._hand()
+            closings = self._closings
+            turn = await self._turn_to_read(closings)
             try:
-                await self._catch(hand)
-                self._hand_on(hand)
-            except BaseException:
-                self._save(hand)
-                raise
+                if operator.length_hint(self._items):
+                    continue  # another task has brought them
+                self._all = []
+                hand = self._hand()
+                try:
+                    await self._catch(hand, closings)
+                    self._hand_on(hand)
+                except BaseException:
+                    self._save(hand)
+                    raise
+            finally:
+                turn.release()
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -204,22 +247,42 @@ class _Awaiting(Endpoint[Item]):
         Raises:
             ClientError: as for `send`.
         """
+        self.accepted = 0
         check_whole(lines)
         return await self._send(lines)
 
     async def _send(self, lines: bytes, of: object = None, *, is_to_all: bool = False) -> int:
-        """Sends lines, as `Waiting._send`."""
-        is_addressed = self._is_addressed and not is_to_all
-        self.accepted, place, closings = 0, [0], self._closings
-        lines, first, opening = self.begin_sending(lines, of)
+        """Sends lines, as `Waiting._send`. Tasks that do so take turns."""
+        closings, before = self._closings, self._now
+        turn = self._sending = self._waiter.lock(self._sending)
         try:
-            await self._waiter.checkpoint()
+            await turn.acquire()
+        except BaseException:
+            self.accepted = 0  # it may tell of who has the turn
+            raise
+        try:
+            return await self._send_in_turn(lines, turn, closings, before, of, is_to_all=is_to_all)
+        finally:
+            turn.release()
+
+    async def _send_in_turn(
+        self, lines: bytes, turn: Lock, closings: int, before: Opening, of: object, *, is_to_all: bool
+    ) -> int:
+        is_addressed = self._is_addressed and not is_to_all
+        self.accepted, place = 0, [0]
+        lines, first, opening = self.begin_sending(lines, of)
+        if is_addressed and opening is not before:
+            opening = before  # the one in which the addresses are known
+        try:
             while place[-1] < len(lines):
                 start, opening = self.go_on_sending(lines, first, place[-1], opening, is_to_all=is_to_all)
                 place[:] = (start,)
                 try:
                     self._send_from(lines, place, opening)
-                except BlockingIOError:
+                except BlockingIOError as error:
+                    if not is_own(error):
+                        raise
+                    self.stop_sending(lines, first, place[-1], opening)  # it may never go on: its loop may be closed
                     await self._waiter.until_writable(self.fileno())
                 except (NoBus, NoMaster) as error:
                     if not is_own(error):
@@ -252,7 +315,8 @@ class _Awaiting(Endpoint[Item]):
             error.accepted = self.stop_sending(lines, first, start, opening)
             raise
         except BaseException:  # cancelled
-            self.stop_sending(lines, first, place[-1], opening)
+            if self._sending is turn:
+                self.stop_sending(lines, first, place[-1], opening)
             raise
 
 
@@ -276,6 +340,7 @@ class Publisher(_Awaiting[str]):
 
     async def send(self, *messages: str | bytes) -> int:
         """Sends messages, as `futebus.client.Publisher.send`. If the task is cancelled, `accepted` tells how many were."""
+        self.accepted = 0
         return await self._send(joined(messages, self._address), is_to_all=True)
 
 
@@ -284,6 +349,7 @@ class Slave(Reader[Text]):
 
     async def send(self, *messages: str | bytes) -> int:
         """Sends messages to the master, as `Publisher.send` does."""
+        self.accepted = 0
         return await self.send_block(joined(messages))
 
 
@@ -292,6 +358,7 @@ class Collector(Reader[Text], Mastery[Text]):
 
     async def send(self, *messages: str | bytes) -> int:
         """Sends messages to all slaves, as `Publisher.send` does. It never waits."""
+        self.accepted = 0
         return await self.send_block(joined(messages))
 
 
@@ -307,6 +374,7 @@ class Peer(_Awaiting[tuple[int, Text]], Generic[Text]):
 
     async def send(self, client: int | None, *messages: str | bytes) -> int:
         """Sends messages to one client, or to all others who read, as `futebus.client.Peer.send`."""
+        self.accepted = 0
         return await self._send(joined(messages, address_of(client)), opening_of(client), is_to_all=client is None)
 
 
@@ -329,6 +397,7 @@ class Service(_Awaiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
 
     async def answer(self, client: int, *messages: str | bytes) -> bool:
         """Sends messages to one slave, as `futebus.client.Service.answer`. Returns whether it got them."""
+        self.accepted = 0
         lines = joined(messages, address := address_of(client))
         if len(lines) <= (len(address) + 1) * len(messages):
             return False  # the bus takes empty lines and discards them
@@ -344,6 +413,7 @@ class Service(_Awaiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
 
     async def announce(self, *messages: str | bytes) -> int:
         """Sends messages to all slaves that read, as `Publisher.send` does."""
+        self.accepted = 0
         return await self._send(joined(messages, address_of(None)), is_to_all=True)
 
 

@@ -55,6 +55,7 @@ class Publisher(Waiting[str]):
                 before it.
             ValueError: one is more than a line. None was sent.
         """
+        self.accepted = 0
         return self._send(joined(messages, self._address), timeout, is_to_all=True)
 
 
@@ -63,6 +64,7 @@ class Slave(Reader[Text]):
 
     def send(self, *messages: str | bytes, timeout: float | None = None) -> int:
         """Sends messages to the master, as `Publisher.send` does."""
+        self.accepted = 0
         return self._send(joined(messages), timeout)
 
 
@@ -71,6 +73,7 @@ class Collector(Reader[Text], Mastery[Text]):
 
     def send(self, *messages: str | bytes, timeout: float | None = None) -> int:
         """Sends messages to all slaves, as `Publisher.send` does. It never waits."""
+        self.accepted = 0
         return self._send(joined(messages), timeout)
 
 
@@ -95,6 +98,7 @@ class Peer(Waiting[tuple[int, Text]], Generic[Text]):
         Raises:
             NoClient: there is no such client, or it does not read. Otherwise as for `Publisher.send`.
         """
+        self.accepted = 0
         return self._send(joined(messages, address_of(client)), timeout, opening_of(client), is_to_all=client is None)
 
 
@@ -132,6 +136,7 @@ class Service(Waiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
             TooLong, NoBus, ClientError: one was refused.
             ValueError: one is more than a line. None was sent.
         """
+        self.accepted = 0
         lines = joined(messages, address := address_of(client))
         if len(lines) <= (len(address) + 1) * len(messages):
             return False  # the bus takes empty lines and discards them
@@ -147,6 +152,7 @@ class Service(Waiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
 
     def announce(self, *messages: str | bytes, timeout: float | None = None) -> int:
         """Sends messages to all slaves that read, as `Publisher.send` does."""
+        self.accepted = 0
         return self._send(joined(messages, address_of(None)), timeout, is_to_all=True)
 
 

@@ -285,6 +285,8 @@ class Endpoint(Generic[Item]):
         return self._inquire(self._now)
 
     def _inquire(self, opening: Opening) -> Inquiry:
+        if opening.file < 0:
+            raise self._left()
         try:
             return inquire(opening.file)
         except OSError as error:
@@ -324,17 +326,17 @@ class Endpoint(Generic[Item]):
         self._forget()
 
     def _leave(self) -> None:
-        nothing = Opening()
-        opening, self._now = self._now, nothing
-        if opening.file >= 0:
-            self._close_surely(opening)
+        self._take(Opening())
 
-    def _close_surely(self, opening: Opening) -> None:
-        try:
-            self._close(opening)
-        except BaseException:  # the handler of a signal has raised
-            self._close(opening)
-            raise
+    def _take(self, opening: Opening) -> None:
+        """Makes an opening of the channel the one that is open now, and closes the one before."""
+        before, self._now, opening.was_taken = self._now, opening, True
+        if before.file >= 0:
+            try:
+                self._close(before)
+            except BaseException:  # the handler of a signal has raised, if only where that begins
+                self._close(before)
+                raise
 
     def _close(self, opening: Opening) -> None:
         """Closes what nobody makes calls on any more. May be called twice."""
@@ -351,6 +353,8 @@ class Endpoint(Generic[Item]):
         opening, self._now = self._now, nothing
         if opening.file < 0:
             raise self._left()
+        self._is_left = True  # who is in a call on it must not open it again
+        self._closings += 1
         return opening.file
 
     def __del__(self) -> None:
@@ -453,9 +457,7 @@ class Endpoint(Generic[Item]):
 
     def _opened(self, opening: Opening) -> None:
         """Is told of a channel that has been opened, and makes it the one that is open now."""
-        before, self._now, opening.was_taken = self._now, opening, True
-        if before.file >= 0:
-            self._close_surely(before)
+        self._take(opening)
 
     def _left(self) -> NotOpen:
         """The error of a call on what another thread has left, and perhaps has opened again, meanwhile."""
@@ -574,20 +576,23 @@ class Endpoint(Generic[Item]):
 
         Of much that nobody asks for, the oldest is given up, but not the last: a sender that never reads keeps no more and more.
         """
-        blocks = [gone.beginning]
+        blocks, hand = [gone.beginning], self._hand()
+        hand.of = gone
         try:
             os.set_blocking(gone.file, False)
-            while block := os.read(gone.file, READ_BYTES):
-                blocks.append(block)
+            blocks += map(os.read, (gone.file,), (READ_BYTES,))
+            while blocks[-1]:
+                blocks += map(os.read, (gone.file,), (READ_BYTES,))
         except OSError as error:
             if not is_own(error):
                 raise
-        data = b"".join(blocks)
-        hand = self._hand()
-        hand.of = gone
-        if whole := data[: data.rfind(b"\n") + 1]:
-            hand.blocks.append(whole)
-            self._saved = (*self._saved, hand)
+        finally:  # the handler of a signal may raise, and then somebody comes for the rest
+            data = b"".join(blocks)
+            whole = data[: data.rfind(b"\n") + 1]
+            gone.beginning = data[len(whole) :]
+            if whole:
+                hand.blocks.append(whole)
+                self._saved = (*self._saved, hand)
         if self._closings != closings:  # its owner has closed it meanwhile, and wants nothing of it
             self._saved = tuple(each for each in self._saved if each is not hand)
         while len(self._saved) > 1 and sum(len(each.blocks[0]) for each in self._saved) > KEPT_BYTES:
@@ -750,8 +755,8 @@ class Mastery(Endpoint[Item]):
             wrong = not_read(str(self.path), error)
             if is_own(error) and self.way.again and not self._is_left and (opening is not self._now or isinstance(wrong, NoBus)):
                 return  # the same: it has just gone
-            self._is_shut = False
             if not is_own(error):
-                raise
+                raise  # the bus may have done it
+            self._is_shut = False
             self._check_open(opening, error)
             raise wrong from None

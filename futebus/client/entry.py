@@ -51,7 +51,7 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> in
         os.set_blocking(descriptor, not flags & os.O_NONBLOCK)
     except OSError as error:
         _close(opened)
-        if error.errno == errno.ENOTTY:  # a copy of what was in the directory of a bus
+        if error.errno == errno.ENOTTY and is_own(error):  # a copy of what was in the directory of a bus
             raise NoBus(f"no bus is mounted on {directory}", error.errno) from None
         raise
     except BaseException:
@@ -74,7 +74,9 @@ def _open(bus: int, name: str, flags: int, mode: int | None, opened: list[int]) 
     # To become a master is to create, and `name` of a master is never there.
     try:
         opened += map(at, (name,), (flags | os.O_EXCL,), (mode,))
-    except FileExistsError:
+    except FileExistsError as error:
+        if not is_own(error):
+            raise
         opened += map(at, (name,), (flags,), (mode,))
     else:
         os.fchmod(opened[0], mode)

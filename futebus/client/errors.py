@@ -112,6 +112,8 @@ def absent(error: NoBusThere) -> ClientError:
     """The error for a bus that was not found."""
     if error.number in (errno.EACCES, errno.EPERM):
         return NotAllowed(error.number, str(error))
+    if error.number in (errno.EMFILE, errno.ENFILE):
+        return Refused(error.number, str(error))
     return NoBus(error.number or errno.ENOENT, str(error))
 
 

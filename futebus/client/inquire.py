@@ -26,6 +26,6 @@ def inquire(descriptor: int) -> Inquiry:
             raise
     except OSError as error:
         # Drivers and file systems have several ways to say that they do not know a number.
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP) or not is_own(error):
             raise
     raise OSError(errno.ENOTTY, os.strerror(errno.ENOTTY))

@@ -152,8 +152,13 @@ class Waiting(Endpoint[Item]):
                 time.sleep(SOON_SECONDS)  # they come out at once: nothing more comes
             if not is_read:
                 self._keep(gone, closings)
-        finally:
-            self._close_surely(gone)
+            self._close(gone)
+        except BaseException:  # the handler of a signal has raised: who comes next finds it as it was
+            if self._now is nothing and self._closings == closings:
+                self._now = gone
+            else:
+                self._close(gone)
+            raise
 
     def _is_read(self, opening: Opening) -> bool:
         """Whether another thread reads there. This one does so too, if it runs the handler of a signal."""
@@ -185,7 +190,7 @@ class Waiting(Endpoint[Item]):
         poller.register(opening.file, events)
         left = None if end is None else min(max(end - time.monotonic(), 0), LONGEST)
         if not poller.poll(None if left is None else left * 1000):
-            raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
+            raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}") from None
 
     @contextlib.contextmanager
     def _in_a_hurry(self, opening: Opening) -> Iterator[None]:
@@ -243,7 +248,9 @@ class Waiting(Endpoint[Item]):
                             self._poll(opening, select.POLLIN, end, "nothing has come in time")
                             self._read_nowait(hand, opening)
                     return
-                except BlockingIOError:
+                except BlockingIOError as error:
+                    if not is_own(error):
+                        raise
                     self._poll(opening, select.POLLIN, end, "nothing has come in time")
             except (Ended, NoBus) as error:
                 if not self.way.again or not is_own(error):
@@ -332,6 +339,7 @@ class Waiting(Endpoint[Item]):
         Raises:
             ClientError: as for `Publisher.send`.
         """
+        self.accepted = 0
         check_whole(lines)
         return self._send(lines, timeout)
 
@@ -373,7 +381,7 @@ class Waiting(Endpoint[Item]):
 
     def _send_inside(self, hand: Hand, lines: bytes, timeout: float | None, of: object, *, is_to_all: bool) -> int:
         place, closings = hand.place, self._closings
-        self.accepted, end = 0, None if timeout is None else time.monotonic() + timeout
+        end = None if timeout is None else time.monotonic() + timeout
         lines, first, opening = self.begin_sending(lines, of)
         hand.lines, hand.opening = lines, opening
         is_addressed = self._is_addressed and not is_to_all
@@ -401,7 +409,9 @@ class Waiting(Endpoint[Item]):
                         else:
                             with self._in_a_hurry(opening):
                                 self._send_from(lines, place, opening)
-                    except BlockingIOError:
+                    except BlockingIOError as error:
+                        if not is_own(error):
+                            raise
                         self._poll(opening, select.POLLOUT, end, "the master has had no place for it in time")
                 except (NoBus, NoMaster) as error:
                     if not is_own(error):

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 
 from .channel import Hand, Opening
+from .errors import is_own
 
 
 @functools.cache
@@ -54,7 +55,9 @@ def _reserve() -> int:
     """A descriptor that stands for nothing, for when there is no number left for another; -1: it could not be had."""
     try:
         return _nothing()
-    except OSError:
+    except OSError as error:
+        if not is_own(error):
+            raise
         return -1
 
 
@@ -117,18 +120,24 @@ def _void(file: int) -> bool:
     """Has a descriptor stand for nothing. Returns whether that could be done."""
     try:
         nothing = _nothing()
-    except OSError:
+    except OSError as error:
+        if not is_own(error):
+            raise
         spare = _reserve()
         try:
             if not fcntl.fcntl(spare, fcntl.F_GETFL) & os.O_PATH:  # somebody has closed it, and it is another file's
                 return False
             os.dup2(spare, file, inheritable=False)
-        except OSError:
+        except OSError as wrong:
+            if not is_own(wrong):
+                raise
             return False
         return True
     try:
         os.dup2(nothing, file, inheritable=False)
-    except OSError:
+    except OSError as error:
+        if not is_own(error):
+            raise
         return False
     finally:
         os.close(nothing)

@@ -3,6 +3,7 @@
 What it loses or doubles by its own fault it must not blame on the client: it counts with what has returned in the same step.
 """
 
+import errno
 import itertools
 import os
 import random
@@ -16,6 +17,7 @@ from types import FrameType
 
 import futebus
 import futebus.client as client
+from futebus.client.channel import RETRY_SECONDS
 
 INSIDE = os.path.dirname(futebus.__file__)
 LONGEST = 0.0005
@@ -31,9 +33,26 @@ class Interrupt(TimeoutError):
     """What a signal's handler raises: of a kind that calls of the system raise, too."""
 
 
+wanted: list[OSError] = []
+raised: list[OSError] = []
+"""What the handler is to raise, for those who choose that; and what it has raised."""
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     if frame and frame.f_code.co_filename.startswith(INSIDE):  # elsewhere the program would have to look after itself
         raise Interrupt
+
+
+def _raise_once(number: int, frame: FrameType | None) -> None:
+    """As `_interrupt`, what was chosen before. From where nobody hears of it, it does not."""
+    if not wanted or not frame or not frame.f_code.co_filename.startswith(INSIDE):
+        return
+    while frame:
+        if frame.f_code.co_name == "__del__":
+            return
+        frame = frame.f_back
+    raised.append(wanted.pop())
+    raise raised[-1]
 
 
 @contextmanager
@@ -154,8 +173,78 @@ def _open(bus: Path) -> None:
     assert len(files) <= SLIPS, files
 
 
+def _enter(bus: Path) -> None:
+    """Opens a channel. The handler raises what calls of the system have said when there is no bus, or a channel already."""
+    signal.signal(signal.SIGALRM, _raise_once)
+    came = 0
+    while came < 10 * ENOUGH:
+        mine = OSError(random.choice((errno.ENOTTY, errno.EINVAL, errno.EEXIST, errno.ENOENT)), "mine")
+        wanted[:] = (mine,)
+        raised.clear()
+        try:
+            with _soon():
+                client.subscribe(bus / "B_x", wait=random.choice((0, 60)), mode=random.choice((None, 0o600))).close()
+                wanted.clear()
+            assert not raised, f"swallowed: {raised}"
+        except OSError as error:
+            if error is not mine:
+                raise
+            came += 1
+
+
+def _close(bus: Path) -> None:
+    """Closes a channel. Who was kept from that does so again."""
+    with client.collect(bus / "U_x"):
+        hits = 0
+        while hits < 10 * ENOUGH:
+            slave = client.connect(bus / "U_x")
+            file = slave.fileno()
+            try:
+                with _soon():
+                    slave.close()
+            except Interrupt:
+                hits += 1
+            slave.close()
+            assert not Path(f"/proc/self/fd/{file}").exists(), hits
+
+
+def _keep(bus: Path) -> None:
+    """Sends to a new master while something of the old one has not been read, and reads that then."""
+    hits = 0
+    while hits < ENOUGH:
+        with client.collect(bus / "U_x") as master:
+            slave = client.connect(bus / "U_x", again=True)
+            master.send("one", "two", "three")
+        with slave, client.collect(bus / "U_x"):
+            try:
+                # A sender that finds no master waits a moment.
+                signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS[0] + random.random() * LONGEST)
+                slave.send("x")
+            except Interrupt:
+                hits += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            assert [slave.read(timeout=60) for _ in range(3)] == ["one", "two", "three"]
+
+
+def _shut(bus: Path) -> None:
+    """Shuts a channel: though the handler raises what a call of the system could have, it is not opened again."""
+    hits = 0
+    while hits < ENOUGH:
+        with client.collect(bus / "U_x", again=True) as jobs:
+            try:
+                with _soon():
+                    jobs.shut()
+            except Interrupt:
+                hits += 1
+            with suppress(client.Ended, client.TimedOut):
+                jobs.read(timeout=0)
+            assert jobs.joins == 1, hits
+
+
 if __name__ == "__main__":
     what, place, seed = sys.argv[1:]
     random.seed(int(seed))
     signal.signal(signal.SIGALRM, _interrupt)
-    {"read": _read, "send": _send, "open": _open}[what](Path(place))
+    storms = {"read": _read, "send": _send, "open": _open, "enter": _enter, "close": _close, "keep": _keep, "shut": _shut}
+    storms[what](Path(place))

@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from futebus.client.awaiting import Doors
 from ..helpers.mounts import LINGERING, Mount, Mounting
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE
+from .threads import aside
 
 
 class Trio:
@@ -47,6 +49,20 @@ class Trio:
 
     async def pause(self) -> None:
         await trio.sleep(0.01)
+
+    async def cancelled(self, task: Callable[[], Awaitable[object]], then: Callable[[], Awaitable[object]]) -> None:
+        """Cancels a task when it waits, and does something at once: it has not come out yet."""
+        async with trio.open_nursery() as nursery:
+            scope = trio.CancelScope()
+
+            async def bound() -> None:
+                with scope:
+                    await task()
+
+            nursery.start_soon(bound)
+            await self.until_waiting(1)
+            scope.cancel()
+            await then()
 
     @property
     def waiting(self) -> int:
@@ -89,6 +105,16 @@ class Aio:
 
     async def pause(self) -> None:
         await asyncio.sleep(0.01)
+
+    async def cancelled(self, task: Callable[[], Awaitable[object]], then: Callable[[], Awaitable[object]]) -> None:
+        async def one() -> None:
+            await task()
+
+        doing = asyncio.create_task(one())
+        await self.until_waiting(1)
+        doing.cancel()
+        await then()
+        await asyncio.wait([doing])
 
     @property
     def waiting(self) -> int:
@@ -522,31 +548,86 @@ def test_who_sends_does_not_forget_what_waits_in_a_channel_that_has_ended(librar
     library.run(main)
 
 
-def test_half_of_a_long_message_is_not_forgotten_by_who_is_refused(mounting: Mounting) -> None:
-    """Nor by who is cancelled, and of whom the bus has nothing."""
+def _reading(jobs: client.Collector[str], count: int, got: list[str]) -> threading.Thread:
+    """Reads in a thread."""
+    return aside(lambda: got.extend(jobs.read(timeout=DEADLINE) for _ in range(count)))
+
+
+def test_a_message_does_not_get_into_the_middle_of_one_whose_task_has_been_cancelled_just_now(
+    library: Any, mounting: Mounting
+) -> None:
     bus = mounting("max_message=8M", "max_queue=2")
-    library, long = Aio(), "x" * ((3 << 20) + 7)
+    long = "x" * ((3 << 20) + 7)
+    got: list[str] = []
 
     async def main() -> None:
-        async with library.doors.collect(bus / "U_x") as jobs, library.doors.publisher(bus / "U_x") as out:
-            await out.send("one", "two")
-            waiting = asyncio.create_task(out.send("never"))
-            await library.until_waiting(1)
-            with pytest.raises(client.ClientError, match="another task sends already"):
-                await out.send(long)
-            assert (out.accepted, out.is_begun) == (1, True)
-            waiting.cancel()
-            await asyncio.wait([waiting])
-            assert out.is_begun
-            got: list[str] = []
+        with client.collect(bus / "U_x") as jobs:
+            async with library.doors.publisher(bus / "U_x") as out:
+                await out.send("one", "two")
 
-            async def read() -> None:
-                got.extend([await jobs.read() for _ in range(4)])
+                async def then() -> None:
+                    reading = _reading(jobs, 4, got)
+                    assert await out.send("next") == 1
+                    reading.join(DEADLINE)
 
-            await library.together(lambda: out.send("last"), read)
-            assert got == ["one", "two", long, "last"]
+                await library.cancelled(lambda: out.send(long), then)
+                assert got == ["one", "two", long, "next"]
+                assert not out.is_begun
 
     library.run(main)
+
+
+def test_tasks_that_send_take_turns(library: Any, mounting: Mounting) -> None:
+    """And who is cancelled before it is his turn has sent nothing."""
+    bus = mounting("max_message=8M", "max_queue=2")
+    long = "x" * ((3 << 20) + 7)
+    got: list[str] = []
+
+    async def main() -> None:
+        with client.collect(bus / "U_x") as jobs:
+            async with library.doors.publisher(bus / "U_x") as out:
+                await out.send("one", "two")
+
+                async def send_too() -> None:
+                    await library.until_waiting(1)
+                    assert await library.is_late(lambda: out.send("never"))
+                    assert (out.accepted, out.is_begun) == (0, True)
+                    reading.append(_reading(jobs, 12, got))
+                    await library.together(*[lambda text=text: out.send(text) for text in "abcdefghi"])
+
+                reading: list[threading.Thread] = []
+                await library.together(lambda: out.send(long), send_too)
+                reading[0].join(DEADLINE)
+                assert (got[:3], sorted(got[3:])) == (["one", "two", long], list("abcdefghi"))
+
+    library.run(main)
+
+
+def test_half_of_a_long_message_is_not_forgotten_though_its_loop_was_closed(mounting: Mounting) -> None:
+    bus = mounting("max_message=8M", "max_queue=2")
+    long = "x" * ((3 << 20) + 7)
+    library = Aio()
+    got: list[str] = []
+    with client.collect(bus / "U_x") as jobs:
+        out = library.doors.publisher(bus / "U_x")
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(out.open())
+        loop.run_until_complete(out.send("one", "two"))
+        sending = loop.create_task(out.send(long))
+        loop.run_until_complete(library.until_waiting(1))
+        loop.close()
+
+        async def main() -> None:
+            reading = _reading(jobs, 4, got)
+            await out.send("next")
+            reading.join(DEADLINE)
+
+        library.run(main)
+        assert got == ["one", "two", long, "next"]
+        sending.get_coro().close()
+        assert not out.is_begun
+        sending._log_destroy_pending = False  # type: ignore[attr-defined]
+        out.close()
 
 
 def test_who_cannot_wait_is_not_in_the_way_of_the_next(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -571,9 +652,10 @@ def test_who_cannot_wait_is_not_in_the_way_of_the_next(bus: Mount, monkeypatch: 
     library.run(main)
 
 
-def test_who_waits_for_what_is_given_away_finds_it_not_open(library: Any, bus: Mount) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_who_waits_for_what_is_given_away_finds_it_not_open(library: Any, bus: Mount, *, again: bool) -> None:
     async def main() -> None:
-        log = library.doors.subscribe(bus / "B_x")
+        log = library.doors.subscribe(bus / "B_x", again=again)
         await log.open()
 
         async def read() -> None:
@@ -585,8 +667,22 @@ def test_who_waits_for_what_is_given_away_finds_it_not_open(library: Any, bus: M
             os.close(log.detach())
 
         await library.together(read, give)
+        assert (log.is_open, log.joins) == (False, 1)
 
     library.run(main)
+
+
+def test_a_channel_can_be_left_when_nothing_runs_any_more(library: Any, bus: Mount) -> None:
+    logs = [library.doors.subscribe(bus / "B_x") for _ in range(2)]
+
+    async def main() -> None:
+        for log in logs:
+            await log.open()
+
+    library.run(main)
+    os.close(logs[0].detach())
+    logs[1].close()
+    assert not any(log.is_open for log in logs)
 
 
 def test_who_answers_does_not_forget_what_waits_in_a_bus_that_goes(
@@ -620,24 +716,39 @@ def test_who_answers_does_not_forget_what_waits_in_a_bus_that_goes(
     library.run(main)
 
 
-def test_of_two_tasks_that_read_one_is_refused_and_the_other_goes_on(library: Any, bus: Mount) -> None:
-    """A descriptor wakes one of them: the other would wait for ever."""
+def test_tasks_that_read_take_turns(library: Any, bus: Mount) -> None:
+    """Each message is for one of them. Closing the channel ends them all."""
 
     async def main() -> None:
         async with library.doors.subscribe(bus / "B_x") as log:
             got: list[str] = []
+            ended: list[str] = []
 
             async def read() -> None:
-                got.append(await log.read())
+                async for text in log:
+                    got.append(text)  # noqa: PERF401
+                ended.append("so")
 
-            async def read_too() -> None:
+            async def read_once() -> None:
+                with contextlib.suppress(ValueError):  # it is not open
+                    while True:
+                        got.append(await log.read())
+                ended.append("so")
+
+            async def publish() -> None:
                 await library.until_waiting(1)
-                with pytest.raises((client.ClientError, trio.BusyResourceError), match="another task"):
-                    await log.read()
                 client.publish(bus / "B_x", "one", "two")
+                while len(got) < 2:
+                    await library.pause()
+                for text in ("three", "four"):
+                    client.publish(bus / "B_x", text)
+                while len(got) < 4:
+                    await library.pause()
+                log.close()
 
-            await library.together(read, read_too)
-            assert [*got, await log.read()] == ["one", "two"]
+            await library.together(read, read, read_once, publish)
+            assert sorted(got) == sorted(["one", "two", "three", "four"])
+            assert len(ended) == 3
 
     library.run(main)
 

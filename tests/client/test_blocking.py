@@ -367,8 +367,9 @@ def test_what_the_bus_refuses(bus: Mount) -> None:
             peer.send_block("{*}hi\n")  # type: ignore[arg-type]
         assert peer.send(peer.id, *["me"] * 3, "") == 4
         assert [peer.read() for _ in range(4)] == [(peer.id, "me")] * 3 + [(peer.id, "")]
-    with pytest.raises(ValueError, match="is not open"):
-        peer.send(1, "text")
+    for call in (lambda: peer.send(1, "text"), peer.read, peer.inquire, peer.fileno):
+        with pytest.raises(ValueError, match="is not open"):
+            call()
 
 
 def test_what_a_caller_handles_is_not_raised_once_more(place: Path) -> None:

@@ -1,6 +1,6 @@
 """`futebus.client` when a channel is closed, by whom ever, in the middle of whatever."""
 
-import errno
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -58,17 +58,13 @@ def test_a_channel_that_is_closed_while_it_is_opened_again_stays_closed(bus: Mou
         assert len(bus.clients("U_x")) == 1
 
 
-def test_closing_wakes_who_waits_though_no_file_can_be_opened(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_wakes_who_waits_though_no_file_can_be_opened(bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     """Or else he would read what is opened by that number next."""
-
-    def no_more() -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
     log = client.subscribe(bus / "B_x")
     found: list[object] = []
     reading = aside(_not_open(log.read, found))
     bus.wait_for_readers(1, "B_x")
-    monkeypatch.setattr(waking, "_nothing", no_more)
+    monkeypatch.setattr(waking, "_nothing", functools.partial(os.open, place / "missing", os.O_RDONLY))  # an error of the system
     number = log.fileno()
     log.close()
     reading.join(DEADLINE)

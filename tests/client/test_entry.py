@@ -1,6 +1,8 @@
 """The way onto a bus: what is no bus is not entered, whatever somebody has put there."""
 
+import errno
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from futebus.client.entry import enter
 from futebus.host.mounted import NoBus, channels_on, is_bus
 
-from ..helpers.mounts import Mount
+from ..helpers.mounts import Mount, run
 from ..helpers.waiting import DEADLINE
 
 READ = os.O_RDONLY | os.O_CREAT
@@ -73,3 +75,22 @@ def test_a_bus_by_another_name_is_one(bus: Mount, place: Path) -> None:
     (place / "link").symlink_to(bus.path)
     os.close(enter(place / "link", "B_log", READ))
     assert is_bus(place / "link")
+
+
+CROWDED = """
+import os, sys
+import futebus.client as client
+from tests.helpers.descriptors import leave
+
+leave(os.getpid(), int(sys.argv[1]))
+try:
+    client.subscribe(sys.argv[2])
+except client.Refused as error:
+    print(error.errno, error)
+"""
+
+
+@pytest.mark.parametrize("room", range(2))
+def test_too_many_open_files_are_a_limit_and_no_missing_bus(bus: Mount, room: int) -> None:
+    done = run(sys.executable, "-c", CROWDED, str(room), bus / "B_x")
+    assert done.stdout == f"{errno.EMFILE} the bus on {bus.path} cannot be used: {os.strerror(errno.EMFILE)}\n", done

@@ -56,7 +56,10 @@ def test_the_half_of_a_long_message_is_completed_behind_an_interrupt(mounting: M
         assert got == ["one", "two", long, "last"]
 
 
-@pytest.mark.parametrize("error", [TimeoutError("mine"), BrokenPipeError(errno.EPIPE, "mine"), ValueError("mine")])
+@pytest.mark.parametrize(
+    "error",
+    [TimeoutError("mine"), BrokenPipeError(errno.EPIPE, "mine"), BlockingIOError(errno.EAGAIN, "mine"), ValueError("mine")],
+)
 def test_what_a_handler_raises_is_no_word_of_the_bus(mounting: Mounting, error: Exception) -> None:
     bus = mounting("max_queue=8")
     with client.collect(bus / "U_x") as master, client.connect(bus / "U_x", again=True) as slave:
@@ -76,6 +79,42 @@ def test_what_a_handler_meets_on_another_channel_is_no_word_of_this_one(bus: Mou
         with _at_a_signal(bus, "B_y", "read", lambda: other.send("x")), pytest.raises(ValueError, match="B_x is not open"):
             log.read()
         assert log.joins == 1
+
+
+class Dear(str):
+    """A text in the middle of whose encoding the handler of a signal raises."""
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        raise Interrupt
+
+
+@pytest.mark.parametrize("channel", ["U_x", "A_x", "S_x"])
+def test_nothing_is_accepted_of_what_is_not_even_put_together(bus: Mount, channel: str) -> None:
+    with contextlib.ExitStack() as stack:
+        if channel == "U_x":
+            stack.enter_context(client.collect(bus / channel))
+        if channel == "S_x":
+            service = stack.enter_context(client.serve(bus / channel))
+        if channel == "A_x":
+            peer, one = (stack.enter_context(client.join(bus / channel)) for _ in range(2))
+        out = stack.enter_context(client.publisher(bus / channel))
+        assert out.send("one", "two", "three") == out.accepted == 3
+        for text in (Dear("x"), "two\nlines"):
+            out.accepted = 3
+            with pytest.raises((Interrupt, ValueError)):
+                out.send("x", text)
+            assert out.accepted == 0
+        if channel == "A_x":
+            assert peer.send(one.id, "x") == peer.accepted == 1
+            with pytest.raises(Interrupt):
+                peer.send(one.id, Dear("x"))
+            assert peer.accepted == 0
+        if channel == "S_x":
+            slave, _ = service.read()
+            service.accepted = 3
+            with pytest.raises(Interrupt):
+                service.answer(slave, Dear("x"))
+            assert service.accepted == 0
 
 
 @pytest.mark.parametrize("timeout", [None, 60.0])
@@ -264,7 +303,7 @@ def test_a_handler_may_shut_a_channel_that_is_away(bus: Mount) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("what", ["read", "send"])
+@pytest.mark.parametrize("what", ["read", "send", "enter", "close", "keep", "shut"])
 def test_a_storm_of_interrupts(bus: Mount, what: str, seed: int) -> None:
     done = run(sys.executable, "-m", "tests.client.interrupted", what, bus.path, str(seed))
     assert done.returncode == 0, done.stderr
