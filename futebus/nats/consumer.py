@@ -20,6 +20,7 @@ from datetime import datetime
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import NotFoundError
 
+from .client import OVERSLEPT_SECONDS
 from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
 from .fetching import ALL_CAME, TOO_LONG, next_of
@@ -411,12 +412,13 @@ class Consumer:
                         self._look_around(state, is_late=True)
                     continue
                 self._changed.clear()
-                changed = asyncio.ensure_future(self._changed.wait())
+                changed, begin = asyncio.ensure_future(self._changed.wait()), loop.time()
                 try:
                     await asyncio.wait([changed, closed], timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     changed.cancel()
-                if movement.goes_on():  # a message may take long
+                # A message may take long. And who stood still himself has not heard what was said meanwhile.
+                if movement.goes_on() or loop.time() - begin > HEARTBEAT_SECONDS + OVERSLEPT_SECONDS:
                     self._heard = loop.time()
                 if loop.time() - self._heard > SILENT_SECONDS:
                     raise Away(f"{self._stream.connection.server.shown} does not answer")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import math
 import socket
 import threading
 import time
@@ -163,8 +164,9 @@ class Proxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self.connections = 0
         """How many there have been."""
-        self.late = 0.0
-        """By how many seconds it has been later, at most, than a line of its rate: so long the machine let it do nothing."""
+        self.late = self.dry = 0.0
+        """By how many seconds it has been later, at most, than a line of its rate: so long the machine let it do nothing; and for
+        how many it has waited, at most, for what the one who sends has for it, or for him to have something."""
         self._goes = threading.Event()
         self._goes.set()
         self._is_cut = False
@@ -202,16 +204,24 @@ class Proxy:
 
     def _carry(self, one: socket.socket, other: socket.socket, rate: int) -> None:
         with contextlib.suppress(OSError):
+            end = math.inf
             while data := one.recv(rate // 20 or 1 << 16):
+                self.dry = max(self.dry, time.monotonic() - end)
                 self._goes.wait()
                 begin = time.monotonic()
                 other.sendall(data)
                 if rate:
                     time.sleep(len(data) / rate)
-                    self.late = max(self.late, time.monotonic() - begin - len(data) / rate)
+                    end = time.monotonic()
+                    self.late = max(self.late, end - begin - len(data) / rate)
         for each in (one, other):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def told(self) -> str:
+        """How slow it has been."""
+        return f"late by {self.late:.1f} s, dry for {self.dry:.1f} s, connections: {self.connections}"
 
     def cut(self) -> None:
         """Ends all connections, and takes no new ones."""

@@ -102,6 +102,31 @@ def test_what_a_server_allows_is_heeded(keeping: Server) -> None:
     assert [message.data for message in ask(keeping.url, work)] == [b"%d" % number for number in range(50)]
 
 
+def test_who_stood_still_with_his_machine_goes_on(keeping: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has said nothing meanwhile, which is no silence of its."""
+    monkeypatch.setattr("futebus.nats.consumer.HEARTBEAT_SECONDS", 1.0)
+    monkeypatch.setattr("futebus.nats.consumer.SILENT_SECONDS", 2.5)
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        consumer = Consumer(stream, "reader", Owner("me"), None)
+        await consumer.begin(1)
+        async with contextlib.aclosing(consumer.messages()) as messages:  # type: ignore[type-var]
+            waiting = asyncio.ensure_future(anext(messages))
+            while not consumer._is_asked:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            await arrived(stream.connection.client)
+            with keeping.hanging():
+                time.sleep(4)  # noqa: ASYNC251 - longer than a server may be silent
+                for _ in range(10):  # whoever waits looks, before the server can say anything
+                    await asyncio.sleep(0)
+                assert not waiting.done()
+            await stream.jetstream.publish("lines", b"one\n")
+            assert (await asyncio.wait_for(waiting, DEADLINE))[0].data == b"one\n"
+
+    ask(keeping.url, work)
+
+
 def test_a_confirmation_that_is_lost_is_sent_again(keeping: Server) -> None:
     """Nothing else comes of a message that the server sends again."""
 
