@@ -6,7 +6,6 @@ Timeouts are those of asyncio, `asyncio.timeout` for example.
 import asyncio
 import errno
 from collections.abc import Callable
-from typing import Literal
 
 from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
 from .errors import ClientError
@@ -29,16 +28,6 @@ __all__ = [
 ]
 
 
-class _Lock(asyncio.Lock):
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.get_running_loop()
-
-    async def acquire(self) -> Literal[True]:
-        await asyncio.sleep(0)
-        return await super().acquire()
-
-
 class _Asyncio:
     def __init__(self) -> None:
         self._waited: dict[int, dict[str, asyncio.Future[None]]] = {}
@@ -47,8 +36,14 @@ class _Asyncio:
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)
 
-    def lock(self, last: _Lock | None) -> _Lock:
-        return last if last and last.loop is asyncio.get_running_loop() else _Lock()
+    def event(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def is_over(self, loop: object) -> bool:
+        return isinstance(loop, asyncio.AbstractEventLoop) and loop.is_closed()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -70,7 +65,7 @@ class _Asyncio:
     ) -> None:
         waiting = self._waited.setdefault(descriptor, {})
         if what in waiting and not waiting[what].get_loop().is_closed():  # a loop wakes one
-            raise ClientError(errno.EBUSY, f"another task {what} already: a channel is for one that reads and one that sends")
+            raise ClientError(errno.EBUSY, f"a task of another loop {what} already: a channel is for the tasks of one")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def tell() -> None:

@@ -7,6 +7,7 @@ So calls have no timeouts: trio and asyncio have better ones.
 import errno
 import math
 import operator
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
@@ -19,14 +20,14 @@ from .messages import Event, Item, Text, What, address_of, addressed, encoded, e
 Read = TypeVar("Read")
 
 
-class Lock(Protocol):
-    """What one task at a time has."""
+class Flag(Protocol):
+    """What a task can wait for, once."""
 
-    async def acquire(self) -> object:
-        """Lets others run, and waits until nobody has it."""
+    async def wait(self) -> object:
+        """Waits until it is set."""
 
-    def release(self) -> None:
-        """Gives it to the one who has waited longest."""
+    def set(self) -> None:
+        """Wakes who waits."""
 
 
 class Waiter(Protocol):
@@ -35,12 +36,14 @@ class Waiter(Protocol):
     async def checkpoint(self) -> None:
         """Lets others run."""
 
-    def lock(self, last: Any) -> Lock:
-        """A lock for the tasks that run now.
+    def event(self) -> Flag:
+        """Something to wait for."""
 
-        Args:
-            last: the one before, which it is unless its tasks never run again; None: there is none.
-        """
+    def loop(self) -> object:
+        """What the tasks run in."""
+
+    def is_over(self, loop: object) -> bool:
+        """Whether the tasks of a loop never run again."""
 
     async def sleep(self, seconds: float) -> None:
         """Waits so long."""
@@ -53,6 +56,51 @@ class Waiter(Protocol):
 
     def closing(self, descriptor: int) -> None:
         """Is told that a descriptor is about to be closed."""
+
+
+class Turns:
+    """Whose turn it is, of tasks that do the same. A task that was cancelled has its turn until it has come out.
+
+    It is no lock of trio or asyncio: one that the handler of a signal keeps from giving it back would be held for ever.
+
+    Args:
+        waiter: how they wait.
+        words: what the one does whose turn it is, for the message.
+    """
+
+    def __init__(self, waiter: Waiter, words: str) -> None:
+        self._waiter, self._words = waiter, words
+        self._all: OrderedDict[Flag, object] = OrderedDict()
+        """Those who have come, each with its loop. It is the first one's turn."""
+
+    async def come(self, mine: Flag) -> None:
+        """Lets others run, and waits for the turn.
+
+        Args:
+            mine: for this turn alone, to be given to `leave` in any case.
+
+        Raises:
+            ClientError: it is that of a task of another loop.
+        """
+        await self._waiter.checkpoint()
+        loop = self._waiter.loop()
+        while self._all and self._waiter.is_over(self._all[next(iter(self._all))]):
+            self._all.popitem(last=False)
+        if self._all and self._all[next(iter(self._all))] is not loop:
+            raise ClientError(errno.EBUSY, f"a task of another loop {self._words}: a channel is for the tasks of one")
+        self._all[mine] = loop
+        while next(iter(self._all)) is not mine:
+            await mine.wait()
+
+    def leave(self, mine: Flag) -> None:
+        """Ends the turn, or the wait for it. To be called again if the handler of a signal has raised in it."""
+        self._all.pop(mine, None)
+        for first in self._all:
+            first.set()
+            break
+
+    def __contains__(self, mine: Flag) -> bool:
+        return mine in self._all
 
 
 class Iteration(Generic[Read]):
@@ -90,10 +138,7 @@ class _Awaiting(Endpoint[Item]):
         self._waiter = waiter
         self._is_opening = False
         """Whether a task opens it again."""
-        self._reading: Lock | None = None
-        """Whose turn it is to read. A task that was cancelled has its own until it has come out."""
-        self._sending: Lock | None = None
-        """The same, to send."""
+        self._reading, self._sending = Turns(waiter, "reads"), Turns(waiter, "sends")
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -169,9 +214,9 @@ class _Awaiting(Endpoint[Item]):
             NoBus: the bus has gone.
             ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
-        closings = self._closings
-        turn = await self._turn_to_read(closings)
+        closings, mine = self._closings, self._waiter.event()
         try:
+            await self._come(self._reading, mine, closings)
             self.check_nothing_pending()
             hand = self._hand()
             try:
@@ -183,16 +228,17 @@ class _Awaiting(Endpoint[Item]):
                 self._save(hand)
                 raise
         finally:
-            turn.release()
+            try:
+                self._reading.leave(mine)
+            except BaseException:  # the handler of a signal
+                self._reading.leave(mine)
+                raise
 
-    async def _turn_to_read(self, closings: int) -> Lock:
-        """Waits until no other task reads. Who has the turn gives it back."""
-        turn = self._reading = self._waiter.lock(self._reading)
-        await turn.acquire()
+    async def _come(self, turns: Turns, mine: Flag, closings: int) -> None:
+        """Waits for its turn."""
+        await turns.come(mine)
         if self._closings != closings:  # its owner has closed it meanwhile, and may have opened it again
-            turn.release()
             raise self._left()
-        return turn
 
     async def _catch(self, hand: Hand, closings: int) -> None:
         """Takes the next lines in hand, as soon as there are some."""
@@ -220,9 +266,9 @@ class _Awaiting(Endpoint[Item]):
         while True:
             for item in self._items:
                 return item
-            closings = self._closings
-            turn = await self._turn_to_read(closings)
+            closings, mine = self._closings, self._waiter.event()
             try:
+                await self._come(self._reading, mine, closings)
                 if operator.length_hint(self._items):
                     continue  # another task has brought them
                 self._all = []
@@ -234,7 +280,11 @@ class _Awaiting(Endpoint[Item]):
                     self._save(hand)
                     raise
             finally:
-                turn.release()
+                try:
+                    self._reading.leave(mine)
+                except BaseException:  # the handler of a signal
+                    self._reading.leave(mine)
+                    raise
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -253,20 +303,23 @@ class _Awaiting(Endpoint[Item]):
 
     async def _send(self, lines: bytes, of: object = None, *, is_to_all: bool = False) -> int:
         """Sends lines, as `Waiting._send`. Tasks that do so take turns."""
-        closings, before = self._closings, self._now
-        turn = self._sending = self._waiter.lock(self._sending)
+        closings, before, mine = self._closings, self._now, self._waiter.event()
         try:
-            await turn.acquire()
-        except BaseException:
-            self.accepted = 0  # it may tell of who has the turn
-            raise
-        try:
-            return await self._send_in_turn(lines, turn, closings, before, of, is_to_all=is_to_all)
+            try:
+                await self._come(self._sending, mine, closings)
+            except BaseException:
+                self.accepted = 0  # it may tell of the one whose turn it was
+                raise
+            return await self._send_in_turn(lines, mine, closings, before, of, is_to_all=is_to_all)
         finally:
-            turn.release()
+            try:
+                self._sending.leave(mine)
+            except BaseException:  # the handler of a signal
+                self._sending.leave(mine)
+                raise
 
     async def _send_in_turn(
-        self, lines: bytes, turn: Lock, closings: int, before: Opening, of: object, *, is_to_all: bool
+        self, lines: bytes, mine: Flag, closings: int, before: Opening, of: object, *, is_to_all: bool
     ) -> int:
         is_addressed = self._is_addressed and not is_to_all
         self.accepted, place = 0, [0]
@@ -315,7 +368,7 @@ class _Awaiting(Endpoint[Item]):
             error.accepted = self.stop_sending(lines, first, start, opening)
             raise
         except BaseException:  # cancelled
-            if self._sending is turn:
+            if mine in self._sending:  # else its loop was closed, and somebody else has gone on
                 self.stop_sending(lines, first, place[-1], opening)
             raise
 

@@ -151,7 +151,7 @@ def begin_of_line(lines: bytes, start: int, first: int = 0) -> int:
 class Opening:
     """A channel as it was opened once: what there is of that, and is not of the next one."""
 
-    __slots__ = ("beginning", "clients", "file", "id", "mark", "rest", "was_taken")
+    __slots__ = ("beginning", "clients", "file", "id", "mark", "pieces", "rest", "was_taken")
 
     def __init__(self) -> None:
         self.file = -1
@@ -164,6 +164,8 @@ class Opening:
         """Of a message of which the bus has the beginning: what is sent next must begin with it."""
         self.beginning = b""
         """Of a message that is longer than one read."""
+        self.pieces: list[bytes] = []
+        """Behind that: what was taken when it had ended, and is not among what comes before what is read next."""
         self.mark = object()
         """By which one knows it who must not keep it."""
         self.clients = Clients(self.mark)
@@ -534,6 +536,9 @@ class Endpoint(Generic[Item]):
             if only_saved:
                 return False
             of = hand.of = opening or self._now
+            if of.pieces:
+                self._hand_in(of)
+                continue
             try:
                 blocks += map(os.read, (of.file,), (self._read_bytes,))
             except BlockingIOError:
@@ -576,27 +581,32 @@ class Endpoint(Generic[Item]):
 
         Of much that nobody asks for, the oldest is given up, but not the last: a sender that never reads keeps no more and more.
         """
-        blocks, hand = [gone.beginning], self._hand()
-        hand.of = gone
+        pieces = gone.pieces  # where somebody comes for them if the handler of a signal raises
         try:
             os.set_blocking(gone.file, False)
-            blocks += map(os.read, (gone.file,), (READ_BYTES,))
-            while blocks[-1]:
-                blocks += map(os.read, (gone.file,), (READ_BYTES,))
+            pieces += map(os.read, (gone.file,), (READ_BYTES,))
+            while pieces[-1]:
+                pieces += map(os.read, (gone.file,), (READ_BYTES,))
         except OSError as error:
             if not is_own(error):
                 raise
-        finally:  # the handler of a signal may raise, and then somebody comes for the rest
-            data = b"".join(blocks)
-            whole = data[: data.rfind(b"\n") + 1]
-            gone.beginning = data[len(whole) :]
-            if whole:
-                hand.blocks.append(whole)
-                self._saved = (*self._saved, hand)
+        self._hand_in(gone)
         if self._closings != closings:  # its owner has closed it meanwhile, and wants nothing of it
-            self._saved = tuple(each for each in self._saved if each is not hand)
+            self._saved = tuple(each for each in self._saved if each.of is not gone)
         while len(self._saved) > 1 and sum(len(each.blocks[0]) for each in self._saved) > KEPT_BYTES:
             self._saved = self._saved[1:]
+
+    def _hand_in(self, gone: Opening) -> None:
+        """Has what was taken from a channel that has ended read next."""
+        data = gone.beginning + b"".join(gone.pieces)
+        hand = self._hand()
+        hand.of, whole = gone, data[: data.rfind(b"\n") + 1]
+        half = data[len(whole) :]
+        if whole:
+            hand.blocks.append(whole)
+            self._saved, gone.beginning, gone.pieces = (*self._saved, hand), half, []
+        else:
+            gone.beginning, gone.pieces = half, []
 
     @property
     def _why_ended(self) -> str:

@@ -42,8 +42,14 @@ class _Trio:
         with contextlib.suppress(trio.ClosedResourceError):
             await trio.lowlevel.wait_writable(descriptor)
 
-    def lock(self, last: trio.Lock | None) -> trio.Lock:
-        return last or trio.Lock()
+    def event(self) -> trio.Event:
+        return trio.Event()
+
+    def loop(self) -> object:
+        return trio.lowlevel.current_trio_token()
+
+    def is_over(self, loop: object) -> bool:
+        return loop is not self.loop()  # it ends with all its tasks
 
     def closing(self, descriptor: int) -> None:
         with contextlib.suppress(RuntimeError):  # nothing runs, and nobody waits

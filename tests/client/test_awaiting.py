@@ -16,7 +16,7 @@ import trio
 import futebus.client as client
 import futebus.client.aio
 import futebus.client.trio
-from futebus.client.awaiting import Doors
+from futebus.client.awaiting import Doors, Turns
 
 from ..helpers.mounts import LINGERING, Mount, Mounting
 from ..helpers.recorders import Remounting
@@ -601,6 +601,83 @@ def test_tasks_that_send_take_turns(library: Any, mounting: Mounting) -> None:
                 assert (got[:3], sorted(got[3:])) == (["one", "two", long], list("abcdefghi"))
 
     library.run(main)
+
+
+def test_who_waits_for_his_turn_to_send_does_not_get_onto_the_next_opening(library: Any, mounting: Mounting) -> None:
+    bus = mounting("max_queue=2")
+
+    async def main() -> None:
+        with client.collect(bus / "U_x") as jobs:
+            async with library.doors.publisher(bus / "U_x") as out:
+                await out.send("one", "two")
+
+                async def send(text: str) -> None:
+                    with pytest.raises(ValueError, match="is not open"):
+                        await out.send(text)
+
+                async def reopen() -> None:
+                    await library.until_waiting(1)
+                    await library.pause()
+                    out.close()
+                    await out.open()
+
+                await library.together(*[lambda text=text: send(text) for text in "abc"], reopen)
+                assert [jobs.read(), jobs.read()] == ["one", "two"]
+                await out.send("next")
+                assert jobs.read() == "next"
+
+    library.run(main)
+
+
+@pytest.mark.parametrize("what", ["read", "send"])
+def test_a_turn_ends_though_the_handler_of_a_signal_raises_there(
+    library: Any, bus: Mount, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    raised: list[Turns] = []
+    leave = Turns.leave
+
+    def interrupted(turns: Turns, mine: Any) -> None:
+        if not raised:
+            raised.append(turns)
+            raise InterruptedError
+        leave(turns, mine)
+
+    async def main() -> None:
+        async with library.doors.connect(bus / "B_x") as one:
+            client.publish(bus / "B_x", "one", "two")
+            monkeypatch.setattr(Turns, "leave", interrupted)
+            with pytest.raises(InterruptedError):
+                await (one.read() if what == "read" else one.send("x"))
+            await one.send("y")
+            assert one.pending or await one.read()
+
+    library.run(main)
+
+
+def test_a_task_of_another_loop_is_told_that_the_channel_is_not_for_it(mounting: Mounting) -> None:
+    bus = mounting("max_message=8M", "max_queue=2")
+    long = "x" * ((3 << 20) + 7)
+    library = Aio()
+    got: list[str] = []
+    with client.collect(bus / "U_x") as jobs:
+        out = library.doors.publisher(bus / "U_x")
+
+        async def other() -> None:
+            with pytest.raises(client.ClientError, match="a task of another loop sends: a channel is for the tasks of one"):
+                await out.send("never")
+
+        async def main() -> None:
+            async with out:
+                await out.send("one", "two")
+                sending = asyncio.create_task(out.send(long))
+                await library.until_waiting(1)
+                await asyncio.to_thread(asyncio.run, other())
+                reading = _reading(jobs, 4, got)
+                await asyncio.gather(sending, out.send("next"))
+                reading.join(DEADLINE)
+
+        library.run(main)
+    assert got == ["one", "two", long, "next"]
 
 
 def test_half_of_a_long_message_is_not_forgotten_though_its_loop_was_closed(mounting: Mounting) -> None:

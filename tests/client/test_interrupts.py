@@ -117,6 +117,32 @@ def test_nothing_is_accepted_of_what_is_not_even_put_together(bus: Mount, channe
             assert service.accepted == 0
 
 
+@pytest.mark.parametrize("where", ["_hand_in", "_hand"])
+def test_what_waits_in_a_channel_that_has_ended_is_not_forgotten_at_its_last_step(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    with client.collect(bus / "U_x") as master:
+        slave = client.connect(bus / "U_x", again=True)
+        master.send("one", "two", "three")
+    step = getattr(client.Slave, where)
+    raised: list[object] = []
+
+    def interrupted(*given: object) -> object:
+        if not raised and sys._getframe(1).f_code.co_name in ("_keep", "_hand_in"):
+            raised.append(given)
+            raise Interrupt
+        return step(*given)
+
+    monkeypatch.setattr(client.Slave, where, interrupted)
+    with slave, client.collect(bus / "U_x") as other:
+        with pytest.raises(Interrupt):
+            slave.send("never")
+        slave.send("x")
+        assert [slave.read(timeout=60) for _ in range(3)] == ["one", "two", "three"]
+        other.send("four")
+        assert (slave.read(timeout=60), other.read(timeout=60), slave.joins) == ("four", "x", 2)
+
+
 @pytest.mark.parametrize("timeout", [None, 60.0])
 def test_a_handler_does_not_read_what_is_being_read(bus: Mount, timeout: float | None) -> None:
     """The call that it has interrupted would wait, and what the handler had left over too."""
