@@ -237,12 +237,12 @@ class _Awaiting(Endpoint[Item]):
     async def _come(self, turns: Turns, mine: Flag, closings: int) -> None:
         """Waits for its turn."""
         await turns.come(mine)
-        if self._closings != closings:  # its owner has closed it meanwhile, and may have opened it again
-            raise self._left()
+        self._check_not_closed(closings)
 
     async def _catch(self, hand: Hand, closings: int) -> None:
         """Takes the next lines in hand, as soon as there are some."""
         while True:
+            self._check_not_closed(closings)
             opening = self._now
             try:
                 self._read_nowait(hand)
@@ -328,6 +328,8 @@ class _Awaiting(Endpoint[Item]):
             opening = before  # the one in which the addresses are known
         try:
             while place[-1] < len(lines):
+                if opening is not self._now:
+                    self._check_not_closed(closings)
                 start, opening = self.go_on_sending(lines, first, place[-1], opening, is_to_all=is_to_all)
                 place[:] = (start,)
                 try:

@@ -461,6 +461,18 @@ class Endpoint(Generic[Item]):
         """Is told of a channel that has been opened, and makes it the one that is open now."""
         self._take(opening)
 
+    def _check_not_closed(self, closings: int) -> None:
+        """Sees that a call does not go on with a channel that its owner has closed meanwhile, and perhaps opened again.
+
+        Args:
+            closings: how often he had closed it when the call began.
+
+        Raises:
+            ValueError: so it is.
+        """
+        if self._closings != closings:
+            raise self._left()
+
     def _left(self) -> NotOpen:
         """The error of a call on what another thread has left, and perhaps has opened again, meanwhile."""
         return NotOpen(f"{self.path} is not open{' as it was' * self.is_open}")

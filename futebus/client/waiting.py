@@ -236,6 +236,7 @@ class Waiting(Endpoint[Item]):
     def _catch_inside(self, hand: Hand, end: float | None) -> None:
         closings = self._closings
         while True:
+            self._check_not_closed(closings)
             opening = hand.opening = self._now
             if opening is not self._now:
                 continue  # another thread has left it before it was in hand
@@ -397,6 +398,8 @@ class Waiting(Endpoint[Item]):
                     self.accepted = lines.count(b"\n")
                     return self.accepted
             while place[-1] < len(lines):
+                if opening is not self._now:
+                    self._check_not_closed(closings)
                 start, opening = self.go_on_sending(lines, first, place[-1], opening, is_to_all=is_to_all)
                 place[:] = (start,)
                 hand.opening = opening

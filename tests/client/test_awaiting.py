@@ -749,6 +749,30 @@ def test_who_waits_for_what_is_given_away_finds_it_not_open(library: Any, bus: M
     library.run(main)
 
 
+@pytest.mark.parametrize("what", ["read", "send"])
+def test_a_call_does_not_go_on_with_the_next_opening(library: Any, mounting: Mounting, what: str) -> None:
+    """Though the channel is open again before it comes to see that."""
+    bus = mounting("max_queue=2")
+
+    async def main() -> None:
+        with client.collect(bus / "U_x"):
+            async with library.doors.connect(bus / "U_x") as one:
+                await one.send("one", "two")
+
+                async def work() -> None:
+                    with pytest.raises(ValueError, match="is not open"):
+                        await (one.read() if what == "read" else one.send("three"))
+
+                async def reopen() -> None:
+                    await library.until_waiting(1)
+                    one.close()
+                    one.open_nowait()
+
+                await library.together(work, reopen)
+
+    library.run(main)
+
+
 def test_a_channel_can_be_left_when_nothing_runs_any_more(library: Any, bus: Mount) -> None:
     logs = [library.doors.subscribe(bus / "B_x") for _ in range(2)]
 
