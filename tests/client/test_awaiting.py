@@ -23,6 +23,9 @@ from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE
 from .threads import aside
 
+LATE_SECONDS = 0.5
+"""So long after it has begun, a task waits, also on a machine that stood still meanwhile."""
+
 
 class Trio:
     """trio, as these tests use it."""
@@ -43,7 +46,7 @@ class Trio:
 
     async def is_late(self, task: Callable[[], Awaitable[object]]) -> bool:
         """Cancels it when it waits. Returns whether it had to."""
-        with trio.move_on_after(0.05) as limit:
+        with trio.move_on_after(LATE_SECONDS) as limit:
             await task()
         return limit.cancelled_caught
 
@@ -97,7 +100,7 @@ class Aio:
 
     async def is_late(self, task: Callable[[], Awaitable[object]]) -> bool:
         try:
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(LATE_SECONDS):
                 await task()
         except TimeoutError:
             return True
