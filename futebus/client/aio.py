@@ -4,11 +4,9 @@ Timeouts are those of asyncio, `asyncio.timeout` for example.
 """
 
 import asyncio
-import errno
 from collections.abc import Callable
 
 from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
-from .errors import ClientError
 
 __all__ = [
     "Collector",
@@ -64,8 +62,6 @@ class _Asyncio:
         remove: Callable[[int], bool],
     ) -> None:
         waiting = self._waited.setdefault(descriptor, {})
-        if what in waiting and not waiting[what].get_loop().is_closed():  # a loop wakes one
-            raise ClientError(errno.EBUSY, f"a task of another loop {what} already: a channel is for the tasks of one")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def tell() -> None:

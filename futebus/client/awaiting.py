@@ -18,6 +18,7 @@ from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, NotOpen, is_o
 from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
 
 Read = TypeVar("Read")
+Done = TypeVar("Done")
 
 
 class Flag(Protocol):
@@ -98,9 +99,6 @@ class Turns:
         for first in self._all:
             first.set()
             break
-
-    def __contains__(self, mine: Flag) -> bool:
-        return mine in self._all
 
 
 class Iteration(Generic[Read]):
@@ -204,6 +202,28 @@ class _Awaiting(Endpoint[Item]):
                 raise
             raise self._away() from None
 
+    async def _in_turn(self, turns: Turns, work: Callable[[int], Awaitable[Done]]) -> Done:
+        """Does something when no other task does so.
+
+        Args:
+            turns: whose turn it is.
+            work: is given how often its owner had closed the channel when this was called.
+
+        Raises:
+            ValueError: he has closed it while the turn was waited for, and may have opened it again.
+        """
+        closings, mine = self._closings, self._waiter.event()
+        try:
+            await turns.come(mine)
+            self._check_not_closed(closings)
+            return await work(closings)
+        finally:
+            try:
+                turns.leave(mine)
+            except BaseException:  # the handler of a signal
+                turns.leave(mine)
+                raise
+
     # ------------------------------------------------------------------------------------------ reading
 
     async def read_block(self) -> bytes:
@@ -214,30 +234,20 @@ class _Awaiting(Endpoint[Item]):
             NoBus: the bus has gone.
             ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
-        closings, mine = self._closings, self._waiter.event()
-        try:
-            await self._come(self._reading, mine, closings)
-            self.check_nothing_pending()
-            hand = self._hand()
-            try:
-                while True:
-                    await self._catch(hand, closings)
-                    if data := self._given(hand):
-                        return data
-            except BaseException:
-                self._save(hand)
-                raise
-        finally:
-            try:
-                self._reading.leave(mine)
-            except BaseException:  # the handler of a signal
-                self._reading.leave(mine)
-                raise
+        hand = self._hand()
 
-    async def _come(self, turns: Turns, mine: Flag, closings: int) -> None:
-        """Waits for its turn."""
-        await turns.come(mine)
-        self._check_not_closed(closings)
+        async def take(closings: int) -> None:
+            self.check_nothing_pending()
+            await self._catch(hand, closings)
+
+        try:
+            while True:
+                await self._in_turn(self._reading, take)
+                if data := self._given(hand):
+                    return data
+        except BaseException:
+            self._save(hand)
+            raise
 
     async def _catch(self, hand: Hand, closings: int) -> None:
         """Takes the next lines in hand, as soon as there are some."""
@@ -266,25 +276,20 @@ class _Awaiting(Endpoint[Item]):
         while True:
             for item in self._items:
                 return item
-            closings, mine = self._closings, self._waiter.event()
-            try:
-                await self._come(self._reading, mine, closings)
-                if operator.length_hint(self._items):
-                    continue  # another task has brought them
-                self._all = []
-                hand = self._hand()
-                try:
-                    await self._catch(hand, closings)
-                    self._hand_on(hand)
-                except BaseException:
-                    self._save(hand)
-                    raise
-            finally:
-                try:
-                    self._reading.leave(mine)
-                except BaseException:  # the handler of a signal
-                    self._reading.leave(mine)
-                    raise
+            await self._in_turn(self._reading, self._fill)
+
+    async def _fill(self, closings: int) -> None:
+        """Waits until there is something that can be asked for."""
+        if operator.length_hint(self._items):
+            return  # another task has brought it
+        self._all = []
+        hand = self._hand()
+        try:
+            await self._catch(hand, closings)
+            self._hand_on(hand)
+        except BaseException:
+            self._save(hand)
+            raise
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -303,24 +308,21 @@ class _Awaiting(Endpoint[Item]):
 
     async def _send(self, lines: bytes, of: object = None, *, is_to_all: bool = False) -> int:
         """Sends lines, as `Waiting._send`. Tasks that do so take turns."""
-        closings, before, mine = self._closings, self._now, self._waiter.event()
-        try:
-            try:
-                await self._come(self._sending, mine, closings)
-            except BaseException:
-                self.accepted = 0  # it may tell of the one whose turn it was
-                raise
-            return await self._send_in_turn(lines, mine, closings, before, of, is_to_all=is_to_all)
-        finally:
-            try:
-                self._sending.leave(mine)
-            except BaseException:  # the handler of a signal
-                self._sending.leave(mine)
-                raise
+        before, has_come = self._now, False
 
-    async def _send_in_turn(
-        self, lines: bytes, mine: Flag, closings: int, before: Opening, of: object, *, is_to_all: bool
-    ) -> int:
+        async def send(closings: int) -> int:
+            nonlocal has_come
+            has_come = True
+            return await self._send_in_turn(lines, closings, before, of, is_to_all=is_to_all)
+
+        try:
+            return await self._in_turn(self._sending, send)
+        except BaseException:
+            if not has_come:
+                self.accepted = 0  # it may tell of the one whose turn it was
+            raise
+
+    async def _send_in_turn(self, lines: bytes, closings: int, before: Opening, of: object, *, is_to_all: bool) -> int:
         is_addressed = self._is_addressed and not is_to_all
         self.accepted, place = 0, [0]
         lines, first, opening = self.begin_sending(lines, of)
@@ -365,13 +367,14 @@ class _Awaiting(Endpoint[Item]):
             return self.end_sending(lines, first, place[-1], opening)
         except ClientError as error:
             start = place[-1]
-            if is_own(error) and error.errno != errno.EBUSY:  # what the bus had of a message is dropped
+            if is_own(error):  # what the bus had of a message is dropped
                 start = begin_of_line(lines, start, first)
             error.accepted = self.stop_sending(lines, first, start, opening)
             raise
+        except GeneratorExit:  # its loop was closed: somebody else may have gone on from what was noted
+            raise
         except BaseException:  # cancelled
-            if mine in self._sending:  # else its loop was closed, and somebody else has gone on
-                self.stop_sending(lines, first, place[-1], opening)
+            self.stop_sending(lines, first, place[-1], opening)
             raise
 
 

@@ -181,6 +181,15 @@ class Movement:
         self._before = now
         return True
 
+    def may_go_on(self, pause: float, passed: float) -> bool:
+        """Whether it does, or nobody knows: who stood still himself has not read what came meanwhile.
+
+        Args:
+            pause: in how many seconds he wanted to look, who asks.
+            passed: how many have passed.
+        """
+        return self.goes_on() or passed > pause + OVERSLEPT_SECONDS
+
 
 class Client(NatsClient):
     """nats-py's, as said above."""
@@ -234,7 +243,7 @@ class Client(NatsClient):
             quiet, looked = soon, loop.time()
             while not (await asyncio.wait([doing], timeout=(pause := min(LOOK_SECONDS, seconds - quiet))))[0]:
                 passed, looked = loop.time() - looked, loop.time()
-                quiet = 0.0 if movement.goes_on() or passed > pause + OVERSLEPT_SECONDS else quiet + passed
+                quiet = 0.0 if movement.may_go_on(pause, passed) else quiet + passed
                 if quiet >= seconds or looked > latest or self._transport.carried()[1] > most:
                     raise TimeoutError
             return doing.result()

@@ -20,7 +20,6 @@ from datetime import datetime
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-from .client import OVERSLEPT_SECONDS
 from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
 from .fetching import ALL_CAME, TOO_LONG, next_of
@@ -417,8 +416,7 @@ class Consumer:
                     await asyncio.wait([changed, closed], timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     changed.cancel()
-                # A message may take long. And who stood still himself has not heard what was said meanwhile.
-                if movement.goes_on() or loop.time() - begin > HEARTBEAT_SECONDS + OVERSLEPT_SECONDS:
+                if movement.may_go_on(HEARTBEAT_SECONDS, loop.time() - begin):  # a message may take long
                     self._heard = loop.time()
                 if loop.time() - self._heard > SILENT_SECONDS:
                     raise Away(f"{self._stream.connection.server.shown} does not answer")

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -556,6 +556,15 @@ def _reading(jobs: client.Collector[str], count: int, got: list[str]) -> threadi
     return aside(lambda: got.extend(jobs.read(timeout=DEADLINE) for _ in range(count)))
 
 
+@contextlib.asynccontextmanager
+async def _full(library: Any, bus: Mount) -> AsyncIterator[tuple[client.Collector[str], Any]]:
+    """A channel whose master has no place for more than two messages, and has them; and somebody who sends to it."""
+    with client.collect(bus / "U_x") as jobs:
+        async with library.doors.publisher(bus / "U_x") as out:
+            await out.send("one", "two")
+            yield jobs, out
+
+
 def test_a_message_does_not_get_into_the_middle_of_one_whose_task_has_been_cancelled_just_now(
     library: Any, mounting: Mounting
 ) -> None:
@@ -564,18 +573,16 @@ def test_a_message_does_not_get_into_the_middle_of_one_whose_task_has_been_cance
     got: list[str] = []
 
     async def main() -> None:
-        with client.collect(bus / "U_x") as jobs:
-            async with library.doors.publisher(bus / "U_x") as out:
-                await out.send("one", "two")
+        async with _full(library, bus) as (jobs, out):
 
-                async def then() -> None:
-                    reading = _reading(jobs, 4, got)
-                    assert await out.send("next") == 1
-                    reading.join(DEADLINE)
+            async def then() -> None:
+                reading = _reading(jobs, 4, got)
+                assert await out.send("next") == 1
+                reading.join(DEADLINE)
 
-                await library.cancelled(lambda: out.send(long), then)
-                assert got == ["one", "two", long, "next"]
-                assert not out.is_begun
+            await library.cancelled(lambda: out.send(long), then)
+            assert got == ["one", "two", long, "next"]
+            assert not out.is_begun
 
     library.run(main)
 
@@ -587,21 +594,19 @@ def test_tasks_that_send_take_turns(library: Any, mounting: Mounting) -> None:
     got: list[str] = []
 
     async def main() -> None:
-        with client.collect(bus / "U_x") as jobs:
-            async with library.doors.publisher(bus / "U_x") as out:
-                await out.send("one", "two")
+        async with _full(library, bus) as (jobs, out):
 
-                async def send_too() -> None:
-                    await library.until_waiting(1)
-                    assert await library.is_late(lambda: out.send("never"))
-                    assert (out.accepted, out.is_begun) == (0, True)
-                    reading.append(_reading(jobs, 12, got))
-                    await library.together(*[lambda text=text: out.send(text) for text in "abcdefghi"])
+            async def send_too() -> None:
+                await library.until_waiting(1)
+                assert await library.is_late(lambda: out.send("never"))
+                assert (out.accepted, out.is_begun) == (0, True)
+                reading.append(_reading(jobs, 12, got))
+                await library.together(*[lambda text=text: out.send(text) for text in "abcdefghi"])
 
-                reading: list[threading.Thread] = []
-                await library.together(lambda: out.send(long), send_too)
-                reading[0].join(DEADLINE)
-                assert (got[:3], sorted(got[3:])) == (["one", "two", long], list("abcdefghi"))
+            reading: list[threading.Thread] = []
+            await library.together(lambda: out.send(long), send_too)
+            reading[0].join(DEADLINE)
+            assert (got[:3], sorted(got[3:])) == (["one", "two", long], list("abcdefghi"))
 
     library.run(main)
 
@@ -610,24 +615,22 @@ def test_who_waits_for_his_turn_to_send_does_not_get_onto_the_next_opening(libra
     bus = mounting("max_queue=2")
 
     async def main() -> None:
-        with client.collect(bus / "U_x") as jobs:
-            async with library.doors.publisher(bus / "U_x") as out:
-                await out.send("one", "two")
+        async with _full(library, bus) as (jobs, out):
 
-                async def send(text: str) -> None:
-                    with pytest.raises(ValueError, match="is not open"):
-                        await out.send(text)
+            async def send(text: str) -> None:
+                with pytest.raises(ValueError, match="is not open"):
+                    await out.send(text)
 
-                async def reopen() -> None:
-                    await library.until_waiting(1)
-                    await library.pause()
-                    out.close()
-                    await out.open()
+            async def reopen() -> None:
+                await library.until_waiting(1)
+                await library.pause()
+                out.close()
+                await out.open()
 
-                await library.together(*[lambda text=text: send(text) for text in "abc"], reopen)
-                assert [jobs.read(), jobs.read()] == ["one", "two"]
-                await out.send("next")
-                assert jobs.read() == "next"
+            await library.together(*[lambda text=text: send(text) for text in "abc"], reopen)
+            assert [jobs.read(), jobs.read()] == ["one", "two"]
+            await out.send("next")
+            assert jobs.read() == "next"
 
     library.run(main)
 
