@@ -46,6 +46,9 @@ MOST_ANSWERS = 1000
 DISCOVERED = 64
 """How many servers of a cluster are remembered that nobody has named."""
 
+MOST_ASIDE = 100
+"""How often a server may say something else than that it is ready."""
+
 LEAVE_SECONDS = 1.0
 """How long tasks that are cancelled may take to end."""
 
@@ -191,13 +194,36 @@ class Movement:
         return self.goes_on() or passed > pause + OVERSLEPT_SECONDS
 
 
+class Greeting(Direct):
+    """A connection whose server may say what it was not asked for, while nats-py waits for a certain answer: see `readline`."""
+
+    def __init__(self, client: "Client") -> None:
+        super().__init__()
+        self._client = client
+        self._was_greeted = False
+
+    async def readline(self) -> bytes:
+        """The next line of those that a server and a client introduce themselves with.
+
+        A server that waits for more than two seconds for a client, which stands still for example, asks whether it is there.
+        Of other servers it may tell at any time. That it does so again and again is no server's way.
+        """
+        for _ in range(MOST_ASIDE):
+            line = await super().readline()
+            if not self._was_greeted or not line.startswith((b"PING\r", b"INFO ")):
+                break
+            await self._client._parser.parse(line)
+        self._was_greeted = True
+        return line
+
+
 class Client(NatsClient):
     """nats-py's, as said above."""
 
     def __init__(self) -> None:
         super().__init__()
         _keep_memory()
-        self._transport: Direct = Direct()
+        self._transport: Direct = Greeting(self)
         self._parser = self._ps = Parser(self)
         self.wants_tls = False
         self.ready: Callable[[], Awaitable[object]] | None = None

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 
 from futebus.nats import address, connection
 from futebus.nats.access import Access
-from futebus.nats.client import DISCOVERED, MOST_ANSWERS, Client, Movement
+from futebus.nats.client import DISCOVERED, MOST_ANSWERS, MOST_ASIDE, Client, Greeting, Movement
 from futebus.nats.connection import Connection, Servers
 from futebus.nats.errors import Away, NatsError
 from futebus.nats.stream import Stream
@@ -251,6 +251,8 @@ class Silent:
 
     def __init__(self, context: ssl.SSLContext | None = None, ready: bytes = b"PONG\r\n") -> None:
         self._context, self._ready = context, ready
+        self.leaves = False
+        """Whether it says nothing more then."""
         self.speaks: asyncio.StreamWriter
         self.hears: asyncio.StreamReader
         self.has_come = asyncio.Event()
@@ -263,6 +265,8 @@ class Silent:
         while await hears.readline() != b"PING\r\n":
             pass
         speaks.write(self._ready)
+        if self.leaves:
+            speaks.close()
         self.hears, self.speaks = hears, speaks
         speaks.transport.pause_reading()  # type: ignore[attr-defined]
         self.has_come.set()
@@ -364,7 +368,7 @@ def test_who_asks_and_reads_no_answer_gets_a_bounded_number_of_them() -> None:
     run(work())
 
 
-@pytest.mark.parametrize("said", [b"INFO {}\r\nPONG\r\n", b"+OK\r\nPONG\r\n", b"PING\r\nPONG\r\n"])
+@pytest.mark.parametrize("said", [b"hello\r\nPONG\r\n", b"+OK\r\nPONG\r\n", b"PING\r\n" * (2 * MOST_ASIDE) + b"PONG\r\n"])
 def test_one_that_answers_otherwise_than_it_should_is_not_taken_for_a_server(said: bytes) -> None:
     """Nothing would be said to it any more, and nobody would know."""
 
@@ -372,6 +376,52 @@ def test_one_that_answers_otherwise_than_it_should_is_not_taken_for_a_server(sai
         with pytest.raises(Away, match="does not speak NATS as it should"):
             async with Silent(ready=said).serving():
                 pass
+
+    run(work())
+
+
+def test_one_that_tells_of_itself_before_it_is_ready_is_a_server() -> None:
+    told = b'INFO {"connect_urls": ["10.0.0.1:4222"]}\r\n'
+
+    async def work() -> None:
+        silent = Silent(ready=b"PING\r\n" + told + b"PONG\r\n")
+        async with silent.serving() as made:
+            assert [url.netloc for url in made.client.discovered_servers] == ["10.0.0.1:4222"]
+            silent.speaks.transport.resume_reading()  # type: ignore[attr-defined]
+            assert await silent.hears.readline() == b"PONG\r\n"
+
+    run(work())
+
+
+@pytest.mark.parametrize("told", [b"INFO []\r\n", b"INFO {\r\n", b"INFO \xff\r\n", b"INFO \r\n", b"PING\r", b"INFO {}"])
+def test_one_that_tells_nonsense_of_itself_is_no_server(told: bytes) -> None:
+    async def work() -> None:
+        silent = Silent(ready=told)
+        silent.leaves = True
+        with pytest.raises(Away, match="does not speak NATS as it should"):
+            async with silent.serving():
+                pass
+
+    run(work())
+
+
+def test_who_stands_still_while_he_connects_is_asked_whether_he_is_there(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server does so when it has waited for two seconds, before it says that it is ready."""
+    server = serving()
+    drain = Greeting.drain
+
+    async def stand_still(self: Greeting) -> None:
+        await drain(self)
+        monkeypatch.setattr(Greeting, "drain", drain)
+        time.sleep(2.5)  # noqa: ASYNC251 - the whole process does
+
+    monkeypatch.setattr(Greeting, "drain", stand_still)
+
+    async def work() -> None:
+        async with connected(server.url) as made:
+            await made.client.flush()
 
     run(work())
 
