@@ -4,6 +4,7 @@ Timeouts are those of asyncio, `asyncio.timeout` for example.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
@@ -26,8 +27,18 @@ __all__ = [
 ]
 
 
+class _Flag(asyncio.Event):
+    def set(self) -> None:
+        self.clear()  # or it would find, the second time, that it has been set
+        super().set()
+
+
 class _Asyncio:
     def __init__(self) -> None:
+        self.forked()
+
+    def forked(self) -> None:
+        """In a child of fork(2), nobody waits. What loops of its parent's wait for, the two have in common."""
         self._waited: dict[int, dict[str, asyncio.Future[None]]] = {}
         """Who waits for which descriptor, and for what."""
 
@@ -35,10 +46,26 @@ class _Asyncio:
         await asyncio.sleep(0)
 
     def event(self) -> asyncio.Event:
-        return asyncio.Event()
+        return _Flag()
 
     def loop(self) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
+
+    def here(self) -> object:
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            return None
+        return task and task.get_loop()
+
+    def have(self, loop: object, done: Callable[[], object]) -> bool:
+        if not isinstance(loop, asyncio.AbstractEventLoop) or not loop.is_running():
+            return False
+        try:
+            loop.call_soon_threadsafe(done)
+        except RuntimeError:  # it has just been closed
+            return False
+        return True
 
     def is_over(self, loop: object) -> bool:
         return isinstance(loop, asyncio.AbstractEventLoop) and loop.is_closed()
@@ -67,23 +94,22 @@ class _Asyncio:
         def tell() -> None:
             if not ready.done():
                 ready.set_result(None)
+            else:  # the handler of a signal may have kept the task from that
+                remove(descriptor)
 
         waiting[what] = ready
         try:
             add(descriptor, tell)
             await ready
         finally:
-            if waiting.get(what) is ready:  # or else the descriptor has been closed, and may be another file's
-                remove(descriptor)
+            if self._waited.get(descriptor) is waiting and waiting.get(what) is ready:
+                remove(descriptor)  # or else it has been closed, and may be another file's
                 del waiting[what]
                 if not waiting:
-                    del self._waited[descriptor]
+                    self._waited.pop(descriptor, None)
 
     def closing(self, descriptor: int) -> None:
-        waiting = self._waited.pop(descriptor, {})
-        woken = [*waiting.values()]
-        waiting.clear()  # whoever comes out finds that it is not his any more
-        for ready in woken:
+        for ready in [*self._waited.get(descriptor, {}).values()]:
             loop = ready.get_loop()
             if loop.is_closed():
                 continue
@@ -91,9 +117,12 @@ class _Asyncio:
             loop.remove_writer(descriptor)
             if not ready.done():
                 ready.set_result(None)  # the next call says that it is closed
+        self._waited.pop(descriptor, None)  # whoever comes out finds that it is not his any more
 
 
-_doors = Doors(_Asyncio())
+_waiter = _Asyncio()
+os.register_at_fork(after_in_child=_waiter.forked)
+_doors = Doors(_waiter)
 
 subscribe = _doors.subscribe
 publisher = _doors.publisher

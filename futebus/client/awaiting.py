@@ -5,8 +5,10 @@ So calls have no timeouts: trio and asyncio have better ones.
 """
 
 import errno
+import itertools
 import math
 import operator
+import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -14,7 +16,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
 from .channel import RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Mastery, Opening, Way, begin_of_line, check_whole, way_to
-from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, NotOpen, is_own
+from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, NotOpen, is_own, not_opened
 from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
 
 Read = TypeVar("Read")
@@ -28,7 +30,7 @@ class Flag(Protocol):
         """Waits until it is set."""
 
     def set(self) -> None:
-        """Wakes who waits."""
+        """Wakes who waits. Done once more, it wakes whom the handler of a signal has kept it from waking."""
 
 
 class Waiter(Protocol):
@@ -43,8 +45,14 @@ class Waiter(Protocol):
     def loop(self) -> object:
         """What the tasks run in."""
 
+    def here(self) -> object:
+        """The loop of the task that makes this call; None if it is no task: another thread, or the handler of a signal."""
+
     def is_over(self, loop: object) -> bool:
         """Whether the tasks of a loop never run again."""
+
+    def have(self, loop: object, done: Callable[[], object]) -> bool:
+        """Has something done between two steps of the tasks of a loop, by any thread. Returns whether it will be."""
 
     async def sleep(self, seconds: float) -> None:
         """Waits so long."""
@@ -56,7 +64,7 @@ class Waiter(Protocol):
         """Waits until writing is worth a try."""
 
     def closing(self, descriptor: int) -> None:
-        """Is told that a descriptor is about to be closed."""
+        """Is told that a descriptor is about to be closed, by who is where its loop is. Who waits for it is woken."""
 
 
 class Turns:
@@ -85,9 +93,7 @@ class Turns:
         """
         await self._waiter.checkpoint()
         loop = self._waiter.loop()
-        while self._all and self._waiter.is_over(self._all[next(iter(self._all))]):
-            self._all.popitem(last=False)
-        if self._all and self._all[next(iter(self._all))] is not loop:
+        if self.are_taken and self._all[next(iter(self._all))] is not loop:
             raise ClientError(errno.EBUSY, f"a task of another loop {self._words}: a channel is for the tasks of one")
         self._all[mine] = loop
         while next(iter(self._all)) is not mine:
@@ -96,9 +102,20 @@ class Turns:
     def leave(self, mine: Flag) -> None:
         """Ends the turn, or the wait for it. To be called again if the handler of a signal has raised in it."""
         self._all.pop(mine, None)
-        for first in self._all:
-            first.set()
-            break
+        if self.are_taken:
+            next(iter(self._all)).set()
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether it is somebody's turn. Those of a loop that is over have none any more."""
+        while self._all and self._waiter.is_over(self._all[next(iter(self._all))]):
+            self._all.popitem(last=False)
+        return bool(self._all)
+
+    @property
+    def loops(self) -> tuple[object, ...]:
+        """The loops of those who have come, as any thread may ask."""
+        return (*self._all.values(),)
 
 
 class Iteration(Generic[Read]):
@@ -118,12 +135,13 @@ class Iteration(Generic[Read]):
         return self
 
     async def __anext__(self) -> Read:
+        closings = self._channel.closings
         try:
             return await self._read()
         except Ended:
             raise StopAsyncIteration from None
         except NotOpen:
-            if not self._channel.has_left:
+            if not self._channel.was_left_since(closings):
                 raise
             raise StopAsyncIteration from None  # it was closed in the loop, or by another task
 
@@ -132,11 +150,12 @@ class _Awaiting(Endpoint[Item]):
     """A channel whose calls are awaited. `async with` opens it."""
 
     def __init__(self, way: Way, cut: Any, waiter: Waiter) -> None:
-        super().__init__(way, cut, is_blocking=False)
         self._waiter = waiter
-        self._is_opening = False
-        """Whether a task opens it again."""
-        self._reading, self._sending = Turns(waiter, "reads"), Turns(waiter, "sends")
+        super().__init__(way, cut, is_blocking=False)
+
+    def _begin(self) -> None:
+        self._reading, self._sending = Turns(self._waiter, "reads"), Turns(self._waiter, "sends")
+        self._opening = Turns(self._waiter, "opens it again")
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -145,16 +164,52 @@ class _Awaiting(Endpoint[Item]):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _leave(self) -> None:
-        if self.is_open:
-            self._waiter.closing(self._now.file)
-        super()._leave()
+    def _loop_elsewhere(self) -> object:
+        """The loop whose tasks are in a call on the channel, unless one of them makes this one; None if there is none."""
+        here, loops = self._waiter.here(), itertools.chain(self._reading.loops, self._sending.loops)
+        return next((loop for loop in loops if loop is not here and not self._waiter.is_over(loop)), None)
+
+    def _close(self, opening: Opening) -> None:
+        """Closes what tasks may wait for, who come out of that.
+
+        Where they wait is known to their own thread alone. If this is another one, the channel is left now, and the number of its
+        descriptor only when they have come out: another file that had it would be taken for the channel.
+        """
+        loop = self._loop_elsewhere()
+        if loop is not None:
+            opening.empty()
+            if self._waiter.have(loop, lambda: self._close_here(opening)):
+                return
+        self._close_here(opening)
+
+    def _close_here(self, opening: Opening) -> None:
+        if opening.file >= 0:
+            self._waiter.closing(opening.file)
+            opening.close()
 
     def detach(self) -> int:
-        """Gives the descriptor away, as `Endpoint.detach`. A task that waits for it finds that it is not open."""
-        if self.is_open:
-            self._waiter.closing(self._now.file)
-        return super().detach()
+        """Gives the descriptor away, as `Endpoint.detach`. A task that waits for it finds that it is not open.
+
+        Raises:
+            Refused: its tasks are another thread's, which needs one descriptor more, and too many files are open.
+        """
+        if self._loop_elsewhere() is None:
+            if self.is_open:
+                self._waiter.closing(self._now.file)
+            return super().detach()
+        copies: list[int] = []
+        try:
+            copies += map(os.dup, (self.fileno(),))
+            self._is_left = True
+            self._closings += 1
+            self._leave()
+        except BaseException as error:
+            for copy in copies:
+                os.close(copy)
+            if isinstance(error, OSError) and is_own(error):
+                raise not_opened(str(self.path), self.way.name, error, creates=False) from None
+            raise
+        return copies[0]
 
     async def open(self) -> None:
         """Opens the channel; `async with` does it.
@@ -165,11 +220,6 @@ class _Awaiting(Endpoint[Item]):
         await self._waiter.checkpoint()
         self._is_left = self._is_shut = False
         await self._open(self.way.wait)
-
-    @property
-    def has_left(self) -> bool:
-        """Whether its owner has closed it."""
-        return self._is_left
 
     async def _open(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> None:
         for pause in self.attempts(wait, closings, gone):
@@ -182,17 +232,15 @@ class _Awaiting(Endpoint[Item]):
             gone: the one that was found to be gone, or not open.
             closings: how often its owner had closed it when the call began that has found that.
         """
-        while self._is_opening:
-            await self._waiter.sleep(RETRY_SECONDS[0])
-        self._is_opening = True
-        try:
+
+        async def work(_: int) -> None:
             await self._open(math.inf, closings, gone)
-        finally:
-            self._is_opening = False
+
+        await self._in_turn(self._opening, work)
 
     def _open_for_others(self, gone: Opening, closings: int) -> None:
         """As `Waiting._open_for_others`."""
-        if self._is_opening:
+        if self._opening.are_taken:
             raise self._away()
         try:
             for _ in self.attempts(0, closings, gone):
@@ -312,11 +360,13 @@ class _Awaiting(Endpoint[Item]):
 
         async def send(closings: int) -> int:
             nonlocal has_come
-            has_come = True
+            self.accepted, has_come = 0, True
             return await self._send_in_turn(lines, closings, before, of, is_to_all=is_to_all)
 
         try:
             return await self._in_turn(self._sending, send)
+        except GeneratorExit:  # its loop was closed, and somebody else may have sent since
+            raise
         except BaseException:
             if not has_come:
                 self.accepted = 0  # it may tell of the one whose turn it was
@@ -324,7 +374,7 @@ class _Awaiting(Endpoint[Item]):
 
     async def _send_in_turn(self, lines: bytes, closings: int, before: Opening, of: object, *, is_to_all: bool) -> int:
         is_addressed = self._is_addressed and not is_to_all
-        self.accepted, place = 0, [0]
+        place = [0]
         lines, first, opening = self.begin_sending(lines, of)
         if is_addressed and opening is not before:
             opening = before  # the one in which the addresses are known
@@ -344,7 +394,7 @@ class _Awaiting(Endpoint[Item]):
                 except (NoBus, NoMaster) as error:
                     if not is_own(error):
                         raise
-                    if self._comes_again and is_addressed and self._now is opening and not self._is_opening:
+                    if self._comes_again and is_addressed and self._now is opening and not self._opening.are_taken:
                         self._keep(opening, closings)
                         self._leave()  # whoever reads or sends next opens it
                     if not self._comes_again or is_addressed:
@@ -365,16 +415,14 @@ class _Awaiting(Endpoint[Item]):
                     else:
                         await self._open_again(opening, closings)
             return self.end_sending(lines, first, place[-1], opening)
-        except ClientError as error:
-            start = place[-1]
-            if is_own(error):  # what the bus had of a message is dropped
-                start = begin_of_line(lines, start, first)
-            error.accepted = self.stop_sending(lines, first, start, opening)
-            raise
         except GeneratorExit:  # its loop was closed: somebody else may have gone on from what was noted
             raise
-        except BaseException:  # cancelled
-            self.stop_sending(lines, first, place[-1], opening)
+        except BaseException as error:  # refused, or cancelled
+            try:
+                self.stop_sending(lines, first, place[-1], opening, error)
+            except BaseException:  # the handler of a signal
+                self.stop_sending(lines, first, place[-1], opening, error)
+                raise
             raise
 
 

@@ -12,10 +12,12 @@ import errno
 import math
 import operator
 import os
+import select
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from ..core.inquiry import Inquiry
 from ..core.kinds import LETTERS, has_master
@@ -32,6 +34,7 @@ from .errors import (
     NoMaster,
     NotOpen,
     Refused,
+    TimedOut,
     absent,
     is_own,
     not_opened,
@@ -61,6 +64,9 @@ RETRY_SECONDS = (0.05, 1.0)
 
 SAY_SECONDS = 0.5
 """How long a channel that was open must be away for the same reason before that is said."""
+
+LEFT = (errno.EBADF, errno.EINVAL, errno.ENOTTY)
+"""What calls on a descriptor say that is none any more, or none of a channel: see `Opening.empty`."""
 
 TRANSIENT = (NoBus, NoChannel, NoMaster, HasMaster, Refused)
 """What may pass by itself, and can be waited for."""
@@ -148,16 +154,31 @@ def begin_of_line(lines: bytes, start: int, first: int = 0) -> int:
     return max(lines.rfind(b"\n", 0, start) + 1, first)
 
 
+_THERE: "weakref.WeakSet[Endpoint[Any]]" = weakref.WeakSet()
+"""All channels of this process."""
+
+
+def _forked() -> None:
+    """In a child of fork(2) the other threads are not there, nor their loops and tasks, nor what they hold."""
+    for channel in list(_THERE):
+        channel._begin()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Opening:
     """A channel as it was opened once: what there is of that, and is not of the next one."""
 
-    __slots__ = ("beginning", "clients", "file", "id", "mark", "pieces", "rest", "was_taken")
+    __slots__ = ("beginning", "clients", "file", "id", "is_empty", "mark", "pieces", "rest", "was_taken")
 
     def __init__(self) -> None:
         self.file = -1
         """The descriptor; -1: none."""
         self.was_taken = False
         """Whether it has been the one that is open now: who leaves that closes it."""
+        self.is_empty = False
+        """Whether the descriptor is no channel's any more, and only keeps its number."""
         self.id = 0
         """The own ID; 0: not asked for yet."""
         self.rest = b""
@@ -169,6 +190,18 @@ class Opening:
         self.mark = object()
         """By which one knows it who must not keep it."""
         self.clients = Clients(self.mark)
+
+    def empty(self) -> None:
+        """Leaves the channel, once, and keeps the number of its descriptor, for nothing: what is done with that is `EINVAL`."""
+        if self.is_empty or self.file < 0:
+            return
+        self.is_empty = True
+        try:
+            nothing = select.epoll()  # can be waited for, in vain, where no other file can that is neither read nor written
+            os.dup2(nothing.fileno(), self.file, inheritable=False)
+        except OSError as error:  # there are too many open files, or the bus has gone
+            if not is_own(error):
+                raise
 
     def close(self) -> None:
         """Closes the descriptor, once, whatever interrupts that."""
@@ -238,6 +271,11 @@ class Endpoint(Generic[Item]):
         self._is_shut = False
         """Whether its master has ended it, for good."""
         self._read_bytes = FEW_BYTES
+        self._begin()
+        _THERE.add(self)
+
+    def _begin(self) -> None:
+        """Notes that no call is being made on the channel."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.way.path}{'' if self.is_open else ', not open'}>"
@@ -307,10 +345,23 @@ class Endpoint(Generic[Item]):
         Raises:
             ValueError: so it is.
         """
-        if error.errno == errno.EBADF:
+        if error.errno in LEFT:
             self.fileno()
             if opening is not self._now:
                 raise self._left() from None
+
+    @property
+    def closings(self) -> int:
+        """How often its owner has closed it."""
+        return self._closings
+
+    def was_left_since(self, closings: int) -> bool:
+        """Whether its owner has closed it, and perhaps opened it again.
+
+        Args:
+            closings: how often he had closed it then.
+        """
+        return self._is_left or self._closings != closings
 
     @property
     def _comes_again(self) -> bool:
@@ -726,10 +777,23 @@ class Endpoint(Generic[Item]):
             raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone")
         return begin_of_line(lines, start, first), now
 
-    def stop_sending(self, lines: bytes, first: int, start: int, opening: Opening) -> int:
-        """Ends what was interrupted, as `end_sending`. What a channel has had of a message is gone when that has been left."""
-        is_there = self._now is opening and not self._is_left
-        return self.end_sending(lines, first, start if is_there else begin_of_line(lines, start, first), opening)
+    def stop_sending(self, lines: bytes, first: int, start: int, opening: Opening, error: BaseException | None = None) -> int:
+        """Ends what was interrupted, as `end_sending`. To be called again if the handler of a signal has raised in it.
+
+        Args:
+            lines: what was to be written.
+            first: where the messages begin in it.
+            start: up to where it was accepted.
+            opening: of the channel, by which that was. What it has had of a message is gone when it has been left.
+            error: what has interrupted it; None: it goes on. If it is one of ours, it is told how many were accepted.
+        """
+        is_dropped = self._now is not opening or self._is_left
+        if isinstance(error, ClientError) and not isinstance(error, TimedOut) and is_own(error):
+            is_dropped = True  # by the bus, with what it refuses
+        accepted = self.end_sending(lines, first, begin_of_line(lines, start, first) if is_dropped else start, opening)
+        if isinstance(error, ClientError):
+            error.accepted = accepted
+        return accepted
 
     def end_sending(self, lines: bytes, first: int, start: int, opening: Opening) -> int:
         """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts.

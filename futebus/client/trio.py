@@ -4,6 +4,8 @@ Timeouts are trio's, `trio.fail_after` for example.
 """
 
 import contextlib
+import os
+from collections.abc import Callable
 
 import trio
 
@@ -28,6 +30,15 @@ __all__ = [
 
 
 class _Trio:
+    def __init__(self) -> None:
+        self._copied: object = None
+        """The loop of which this process, a child of fork(2), has a copy. Who is woken in that is one of its parent's tasks."""
+
+    def forked(self) -> None:
+        """Notes that this is a child of fork(2)."""
+        with contextlib.suppress(RuntimeError):
+            self._copied = self.loop()
+
     async def checkpoint(self) -> None:
         await trio.lowlevel.checkpoint()
 
@@ -48,15 +59,41 @@ class _Trio:
     def loop(self) -> object:
         return trio.lowlevel.current_trio_token()
 
+    def here(self) -> object:
+        try:
+            trio.lowlevel.current_task()
+        except RuntimeError:
+            return None
+        return self.loop()
+
     def is_over(self, loop: object) -> bool:
-        return loop is not self.loop()  # it ends with all its tasks
+        with contextlib.suppress(RuntimeError):
+            if loop is self.loop():
+                return False
+        return not self.have(loop, _nothing)  # it ends with all its tasks
+
+    def have(self, loop: object, done: Callable[[], object]) -> bool:
+        if not isinstance(loop, trio.lowlevel.TrioToken):
+            return False
+        try:
+            loop.run_sync_soon(done, idempotent=True)
+        except trio.RunFinishedError:
+            return False
+        return True
 
     def closing(self, descriptor: int) -> None:
         with contextlib.suppress(RuntimeError):  # nothing runs, and nobody waits
-            trio.lowlevel.notify_closing(descriptor)
+            if self.loop() is not self._copied:
+                trio.lowlevel.notify_closing(descriptor)
 
 
-_doors = Doors(_Trio())
+def _nothing() -> None:
+    pass
+
+
+_waiter = _Trio()
+os.register_at_fork(after_in_child=_waiter.forked)
+_doors = Doors(_waiter)
 
 subscribe = _doors.subscribe
 publisher = _doors.publisher

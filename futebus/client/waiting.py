@@ -11,7 +11,6 @@ import os
 import select
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from threading import get_native_id
 from types import TracebackType
@@ -32,19 +31,6 @@ LONGEST = 1e6
 """Seconds that a system call can be asked to wait, and more than anybody does."""
 
 
-_THERE: "weakref.WeakSet[Waiting[Any]]" = weakref.WeakSet()
-"""All channels of this process."""
-
-
-def _forked() -> None:
-    """In a child of fork(2) the other threads are not there, nor what they hold."""
-    for channel in list(_THERE):
-        channel._begin()
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
 class _Hurry:
     """The calls on a channel, of any thread, that must not wait for ever."""
 
@@ -58,8 +44,6 @@ class Waiting(Endpoint[Item]):
 
     def __init__(self, way: Way, cut: Any) -> None:  # a `Cut`; who makes one knows which only when it runs
         super().__init__(way, cut, is_blocking=True)
-        self._begin()
-        _THERE.add(self)
         self._open(way.wait)
 
     def _begin(self) -> None:
@@ -292,12 +276,13 @@ class Waiting(Endpoint[Item]):
             yield self._items
             if operator.length_hint(self._items):
                 continue  # somebody else has read
+            closings = self._closings
             try:
                 self._fill(None)
             except Ended:
                 return
             except NotOpen:
-                if not self._is_left:
+                if not self.was_left_since(closings):
                     raise
                 return  # it was closed in the loop, or by another thread
 
@@ -439,12 +424,10 @@ class Waiting(Endpoint[Item]):
                     else:
                         self._open_again(hand, opening, closings, end)
             return self.end_sending(lines, first, place[-1], opening)
-        except ClientError as error:
-            start = place[-1]
-            if not isinstance(error, TimedOut) and is_own(error):  # what the bus had of a message is dropped
-                start = begin_of_line(lines, start, first)
-            error.accepted = self.stop_sending(lines, first, start, opening)
-            raise
-        except BaseException:  # Ctrl-C, for one
-            self.stop_sending(lines, first, place[-1], opening)
+        except BaseException as error:  # refused, or Ctrl-C, for one
+            try:
+                self.stop_sending(lines, first, place[-1], opening, error)
+            except BaseException:  # the handler of a signal
+                self.stop_sending(lines, first, place[-1], opening, error)
+                raise
             raise

@@ -7,131 +7,19 @@ import math
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import trio
 
 import futebus.client as client
-import futebus.client.aio
-import futebus.client.trio
 from futebus.client.awaiting import Doors, Turns
 
 from ..helpers.mounts import LINGERING, Mount, Mounting
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE
+from .libraries import Aio
 from .threads import aside
-
-LATE_SECONDS = 0.5
-"""So long after it has begun, a task waits, also on a machine that stood still meanwhile."""
-
-
-class Trio:
-    """trio, as these tests use it."""
-
-    doors: Any = futebus.client.trio
-
-    def run(self, main: Callable[[], Awaitable[object]]) -> None:
-        async def in_time() -> None:
-            with trio.fail_after(DEADLINE):
-                await main()
-
-        trio.run(in_time)
-
-    async def together(self, *tasks: Callable[[], Awaitable[object]]) -> None:
-        async with trio.open_nursery() as nursery:
-            for task in tasks:
-                nursery.start_soon(task)
-
-    async def is_late(self, task: Callable[[], Awaitable[object]]) -> bool:
-        """Cancels it when it waits. Returns whether it had to."""
-        with trio.move_on_after(LATE_SECONDS) as limit:
-            await task()
-        return limit.cancelled_caught
-
-    async def pause(self) -> None:
-        await trio.sleep(0.01)
-
-    async def cancelled(self, task: Callable[[], Awaitable[object]], then: Callable[[], Awaitable[object]]) -> None:
-        """Cancels a task when it waits, and does something at once: it has not come out yet."""
-        async with trio.open_nursery() as nursery:
-            scope = trio.CancelScope()
-
-            async def bound() -> None:
-                with scope:
-                    await task()
-
-            nursery.start_soon(bound)
-            await self.until_waiting(1)
-            scope.cancel()
-            await then()
-
-    @property
-    def waiting(self) -> int:
-        """How many tasks wait for a file."""
-        told: Any = trio.lowlevel.current_statistics().io_statistics
-        return int(told.tasks_waiting_read + told.tasks_waiting_write - 1)  # one of them is trio's own
-
-    async def until_waiting(self, count: int) -> None:
-        while self.waiting < count:
-            await self.pause()
-
-
-class Aio:
-    """asyncio, as these tests use it."""
-
-    doors: Any = futebus.client.aio
-
-    def run(self, main: Callable[[], Awaitable[object]]) -> None:
-        async def in_time() -> None:
-            async with asyncio.timeout(DEADLINE):
-                await main()
-
-        asyncio.run(in_time())
-
-    async def together(self, *tasks: Callable[[], Awaitable[object]]) -> None:
-        async def one(task: Callable[[], Awaitable[object]]) -> None:
-            await task()
-
-        async with asyncio.TaskGroup() as group:
-            for task in tasks:
-                group.create_task(one(task))
-
-    async def is_late(self, task: Callable[[], Awaitable[object]]) -> bool:
-        try:
-            async with asyncio.timeout(LATE_SECONDS):
-                await task()
-        except TimeoutError:
-            return True
-        return False
-
-    async def pause(self) -> None:
-        await asyncio.sleep(0.01)
-
-    async def cancelled(self, task: Callable[[], Awaitable[object]], then: Callable[[], Awaitable[object]]) -> None:
-        async def one() -> None:
-            await task()
-
-        doing = asyncio.create_task(one())
-        await self.until_waiting(1)
-        doing.cancel()
-        await then()
-        await asyncio.wait([doing])
-
-    @property
-    def waiting(self) -> int:
-        waiter: Any = futebus.client.aio._doors._waiter
-        return sum(map(len, waiter._waited.values()))
-
-    async def until_waiting(self, count: int) -> None:
-        while self.waiting < count:
-            await self.pause()
-
-
-@pytest.fixture(params=[Trio, Aio])
-def library(request: pytest.FixtureRequest) -> Any:
-    return request.param()
 
 
 def test_both_have_all_that_the_other_one_has(library: Any) -> None:
@@ -309,7 +197,7 @@ def test_half_of_a_long_message_goes_with_its_channel_though_its_sender_is_cance
                 sending.cancel()
 
         master = client.collect(bus / "U_x")
-        async with futebus.client.aio.connect(bus / "U_x", again=True, say=say) as out:
+        async with Aio.doors.connect(bus / "U_x", again=True, say=say) as out:
             await out.send("one", "two")
             sending = asyncio.create_task(out.send(long))
             reading = asyncio.create_task(out.read())
@@ -660,29 +548,28 @@ def test_a_turn_ends_though_the_handler_of_a_signal_raises_there(
     library.run(main)
 
 
-def test_a_task_of_another_loop_is_told_that_the_channel_is_not_for_it(mounting: Mounting) -> None:
+def test_a_task_of_another_loop_is_told_that_the_channel_is_not_for_it(library: Any, mounting: Mounting) -> None:
     bus = mounting("max_message=8M", "max_queue=2")
     long = "x" * ((3 << 20) + 7)
-    library = Aio()
     got: list[str] = []
-    with client.collect(bus / "U_x") as jobs:
-        out = library.doors.publisher(bus / "U_x")
 
-        async def other() -> None:
-            with pytest.raises(client.ClientError, match="a task of another loop sends: a channel is for the tasks of one"):
-                await out.send("never")
+    async def main() -> None:
+        async with _full(library, bus) as (jobs, out):
 
-        async def main() -> None:
-            async with out:
-                await out.send("one", "two")
-                sending = asyncio.create_task(out.send(long))
+            async def other() -> None:
+                with pytest.raises(client.ClientError, match="a task of another loop sends: a channel is for the tasks of one"):
+                    await out.send("never")
+
+            async def meet() -> None:
                 await library.until_waiting(1)
-                await asyncio.to_thread(asyncio.run, other())
+                await library.elsewhere(other)
                 reading = _reading(jobs, 4, got)
-                await asyncio.gather(sending, out.send("next"))
+                await out.send("next")
                 reading.join(DEADLINE)
 
-        library.run(main)
+            await library.together(lambda: out.send(long), meet)
+
+    library.run(main)
     assert got == ["one", "two", long, "next"]
 
 

@@ -1,0 +1,504 @@
+"""Channels of tasks, and who is none of them: other threads, handlers of signals, children, the next loop."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+import futebus.client as client
+from futebus.client.aio import _Asyncio
+from futebus.client.awaiting import _Awaiting
+from futebus.client.channel import Endpoint
+
+from ..helpers.mounts import Mount, Mounting
+from ..helpers.recorders import Remounting
+from ..helpers.waiting import DEADLINE, until
+from .libraries import Aio
+from .threads import aside
+
+SOON_SECONDS = 0.05
+"""So long after the last task has begun to wait, the loop waits, too."""
+
+
+def _numbers() -> set[str]:
+    """The descriptors that this process has open."""
+    return set(os.listdir("/proc/self/fd"))
+
+
+def _by_another(how: str, work: Callable[[], object]) -> None:
+    """Has another thread do something, or the handler of a signal, when the loop waits."""
+    if how == "signal":
+        main, was = threading.get_ident(), signal.getsignal(signal.SIGUSR1)
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            signal.signal(signal.SIGUSR1, was)
+            work()
+
+        signal.signal(signal.SIGUSR1, handle)
+        threading.Timer(SOON_SECONDS, signal.pthread_kill, (main, signal.SIGUSR1)).start()
+    else:
+        threading.Timer(SOON_SECONDS, work).start()
+
+
+# ---------------------------------------------------------------------------------------------- threads and handlers
+
+
+@pytest.mark.parametrize("how", ["thread", "signal"])
+@pytest.mark.parametrize("what", ["reads", "loops", "sends"])
+def test_all_who_wait_come_out_when_another_closes(library: Any, mounting: Mounting, what: str, how: str) -> None:
+    """One has the turn, the others wait for it."""
+    bus = mounting("max_queue=2")
+    ended: list[bool] = []
+
+    async def main() -> None:
+        with client.collect(bus / "U_x"):
+            before = _numbers()
+            one = library.doors.connect(bus / "U_x")
+            await one.open()
+            await one.send("one", "two")
+
+            async def wait() -> None:
+                if what == "loops":
+                    async for _ in one:
+                        pass
+                else:
+                    with pytest.raises(ValueError, match="is not open"):
+                        await (one.read() if what == "reads" else one.send("three"))
+                ended.append(True)
+
+            async def close() -> None:
+                await library.until_waiting(1)
+                _by_another(how, one.close)
+
+            await library.together(wait, wait, wait, close)
+            assert (len(ended), one.is_open) == (3, False)
+            while len(_numbers()) > len(before):  # whoever closes has done so, and its thread has ended
+                await library.pause()
+
+    library.run(main)
+
+
+def test_a_channel_that_another_closes_is_left_at_once(library: Any, bus: Mount) -> None:
+    """Though the loop does something else. Only the number of its descriptor is nobody else's before that has looked."""
+
+    async def main() -> None:
+        jobs = library.doors.collect(bus / "U_x")
+        await jobs.open()
+        number, others = jobs.fileno(), []
+
+        async def read() -> None:
+            with pytest.raises(ValueError, match="is not open"):
+                await jobs.read()
+
+        def close() -> None:
+            jobs.close()
+            with client.collect(bus / "U_x") as other:
+                others.append(other.fileno())
+
+        async def stand_still() -> None:
+            await library.until_waiting(1)
+            aside(close).join(DEADLINE)
+
+        await library.together(read, stand_still)
+        assert others
+        assert number not in others
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(number)
+
+    library.run(main)
+
+
+@contextlib.contextmanager
+def _no_more_files() -> Iterator[None]:
+    """This process cannot open any."""
+    least = os.dup(0)
+    os.close(least)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (least, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_channel_that_another_closes_is_left_though_no_file_can_be_opened(library: Any, bus: Mount) -> None:
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        number = log.fileno()
+
+        async def read() -> None:
+            with pytest.raises(ValueError, match="is not open"):
+                await log.read()
+
+        async def close() -> None:
+            await library.until_waiting(1)
+            with _no_more_files():
+                aside(log.close).join(DEADLINE)
+
+        await library.together(read, close)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(number)
+
+    library.run(main)
+
+
+def test_what_another_gives_away_can_be_read_there(library: Any, bus: Mount) -> None:
+    given: list[int] = []
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        number = log.fileno()
+
+        async def read() -> None:
+            with pytest.raises(ValueError, match="is not open"):
+                await log.read()
+
+        async def give() -> None:
+            await library.until_waiting(1)
+            _by_another("thread", lambda: given.append(log.detach()))
+
+        await library.together(read, give)
+        assert not log.is_open
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(number)
+
+    library.run(main)
+    client.publish(bus / "B_x", "hello")
+    assert os.read(given[0], 100) == b"hello\n"
+    assert not os.get_inheritable(given[0])
+    os.close(given[0])
+
+
+def test_what_cannot_be_given_away_stays_open(library: Any, bus: Mount) -> None:
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+
+        def give() -> None:
+            with _no_more_files(), pytest.raises(client.Refused, match="too many open files"):
+                log.detach()
+            client.publish(bus / "B_x", "hello")
+
+        async def read() -> None:
+            assert await log.read() == "hello"
+
+        async def meet() -> None:
+            await library.until_waiting(1)
+            aside(give).join(DEADLINE)
+
+        await library.together(read, meet)
+        log.close()
+
+    library.run(main)
+
+
+# ---------------------------------------------------------------------------------------------- closed and opened again
+
+
+def test_a_loop_ends_though_the_channel_is_open_again(library: Any, bus: Mount) -> None:
+    ended: list[bool] = []
+
+    async def main() -> None:
+        async with library.doors.subscribe(bus / "B_x") as log:
+
+            async def loop() -> None:
+                async for _ in log:
+                    pass
+                ended.append(True)
+
+            async def change() -> None:
+                await library.until_waiting(1)
+                log.close()
+                await log.open()
+
+            await library.together(loop, loop, loop, change)
+
+    library.run(main)
+    assert len(ended) == 3
+
+
+def test_a_loop_that_blocks_ends_though_the_channel_is_open_again(bus: Mount) -> None:
+    """Which it comes to see at times before, at times behind that."""
+    ended: list[bool] = []
+    with client.subscribe(bus / "B_x") as log:
+
+        def loop() -> None:
+            for _ in log:
+                pass
+            ended.append(True)
+
+        for count in range(100):
+            thread = aside(loop)
+            until(lambda: log._inside.readers, "it reads")
+            log.close()
+            log.open_nowait()
+            thread.join(DEADLINE)
+            assert len(ended) == count + 1
+
+
+# ---------------------------------------------------------------------------------------------- loops and children
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_loop_that_was_closed_while_it_opened_again_is_not_in_the_way_of_the_next(
+    bus: Mount, remounting: Remounting, *, is_held: bool
+) -> None:
+    said: list[str] = []
+    loop = asyncio.new_event_loop()
+    log = Aio.doors.subscribe(bus / "B_x", again=True, say=said.append)
+
+    async def begin() -> asyncio.Task[str]:
+        await log.open()
+        reading = asyncio.create_task(log.read())
+        await Aio().until_waiting(1)
+        bus.unmount()
+        while not said:
+            await Aio().pause()
+        return reading
+
+    reading = loop.run_until_complete(begin())
+    loop.close()
+    reading._log_destroy_pending = False  # type: ignore[attr-defined]
+    if not is_held:
+        del reading
+        gc.collect()
+    remounting(bus)
+
+    async def main() -> None:
+        reading = asyncio.create_task(log.read())
+        await Aio().until_waiting(1)
+        client.publish(bus / "B_x", "hello")
+        assert (await reading, log.joins) == ("hello", 2)
+        log.close()
+
+    Aio().run(main)
+
+
+def _in_a_child(work: Callable[[], object]) -> int:
+    """Does something in a child of this process. Returns its status: 0 if nothing was raised."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    with contextlib.suppress(BaseException):
+        work()
+        status = 0
+    os._exit(status)
+
+
+def test_a_child_that_leaves_its_copy_takes_nothing_from_its_parent(library: Any, bus: Mount) -> None:
+    """They have the loop's file in common, by which it waits."""
+
+    async def main() -> None:
+        async with library.doors.subscribe(bus / "B_x") as log:
+
+            async def read() -> None:
+                assert await log.read() == "hello"
+
+            async def fork() -> None:
+                await library.until_waiting(1)
+                assert _in_a_child(log.close) == 0
+                client.publish(bus / "B_x", "hello")
+
+            await library.together(read, fork)
+
+    library.run(main)
+
+
+def test_a_child_may_use_what_its_parent_waits_for(bus: Mount) -> None:
+    library = Aio()
+
+    async def main() -> None:
+        async with library.doors.connect(bus / "B_x") as one:
+
+            async def ask() -> None:
+                reading = asyncio.create_task(one.read())
+                await library.until_waiting(1)
+                client.publish(bus / "B_x", "hello")
+                assert await reading == "hello"
+                await one.send("x")
+
+            reading = asyncio.create_task(one.read())
+            await library.until_waiting(1)
+            with contextlib.suppress(asyncio.CancelledError):
+                assert _in_a_child(lambda: library.run(ask)) == 0
+            reading.cancel()
+
+    library.run(main)
+
+
+# ---------------------------------------------------------------------------------------------- interrupts
+
+
+class Interrupt(Exception):
+    """What the handler of a signal raises."""
+
+
+@contextlib.contextmanager
+def _interrupted(code: CodeType, is_there: Callable[[FrameType], object] = lambda frame: True) -> Iterator[list[bool]]:
+    """Has the handler of a signal raise where a function is first at a place, or called if it is any."""
+    hits: list[bool] = []
+
+    def interrupt(frame: FrameType) -> None:
+        if not hits and is_there(frame):
+            hits.append(True)
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGUSR1)
+
+    def enter(frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code is not code:
+            return None
+        interrupt(frame)
+        return step
+
+    def step(frame: FrameType, event: str, arg: object) -> Any:
+        interrupt(frame)
+        return step
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        raise Interrupt
+
+    was = signal.signal(signal.SIGUSR1, handle)
+    tracing = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield hits
+    finally:
+        sys.settrace(tracing)
+        signal.signal(signal.SIGUSR1, was)
+
+
+def test_the_next_one_is_woken_though_the_handler_of_a_signal_raises_there(bus: Mount) -> None:
+    """Of asyncio. What Ctrl-C raises in a program of trio does not come in the middle of that."""
+    got: list[str] = []
+    library = Aio()
+
+    async def main() -> None:
+        async with library.doors.subscribe(bus / "B_x") as log:
+
+            async def read() -> None:
+                with contextlib.suppress(Interrupt):
+                    got.append(await log.read())
+
+            reading = [asyncio.create_task(read()) for _ in range(3)]
+            await library.until_waiting(1)
+            await library.pause()
+            with _interrupted(asyncio.Event.set.__code__, lambda frame: "fut" in frame.f_locals) as hits:
+                client.publish(bus / "B_x", "one", "two", "three")
+                await asyncio.wait(reading, timeout=DEADLINE)
+            assert hits
+            assert not log.pending + len(got) - 3
+            assert [each.done() for each in reading] == [True] * 3
+
+    library.run(main)
+
+
+def test_who_closes_again_wakes_who_waits_though_the_handler_of_a_signal_has_raised_there(bus: Mount) -> None:
+    library = Aio()
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        reading = asyncio.create_task(log.read())
+        await library.until_waiting(1)
+        code = _Asyncio.closing.__code__
+        with _interrupted(code, lambda frame: "ready" in frame.f_locals) as hits, pytest.raises(Interrupt):
+            log.close()
+        assert hits
+        log.close()
+        with pytest.raises(ValueError, match="is not open"):
+            await reading
+        assert not library.waiting
+
+    library.run(main)
+
+
+def test_a_loop_does_not_spin_though_the_handler_of_a_signal_has_kept_a_task_from_its_end(bus: Mount) -> None:
+    library = Aio()
+
+    async def main() -> None:
+        async with library.doors.subscribe(bus / "B_x") as log:
+            reading = asyncio.create_task(log.read())
+            await library.until_waiting(1)
+            with _interrupted(asyncio.SelectorEventLoop.remove_reader.__code__) as hits:
+                client.publish(bus / "B_x", "hello")
+                with pytest.raises(Interrupt):
+                    await reading
+            assert hits
+            loop: Any = asyncio.get_running_loop()
+            while loop._selector.get_map().get(log.fileno()):
+                await library.pause()
+            assert await log.read() == "hello"
+
+    library.run(main)
+
+
+def test_nothing_is_accepted_of_what_an_interrupt_keeps_from_its_turn(bus: Mount) -> None:
+    library = Aio()
+
+    async def main() -> None:
+        with client.collect(bus / "U_x"):
+            async with library.doors.publisher(bus / "U_x") as out:
+                first = asyncio.create_task(out.send("a", "b", "c"))
+                second = asyncio.create_task(out.send("d"))
+                code = _Awaiting._send_in_turn.__code__
+                with _interrupted(code, lambda frame: frame.f_locals.get("lines") == b"d\n") as hits:
+                    assert await first == 3
+                    with pytest.raises(Interrupt):
+                        await second
+                assert hits
+                assert out.accepted == 0
+
+    library.run(main)
+
+
+def test_an_interrupt_behind_a_refusal_does_not_forget_what_was_accepted(bus: Mount) -> None:
+    """`B` takes messages of 256K."""
+    long = "x" * (257 << 10)
+
+    async def main() -> None:
+        async with Aio.doors.publisher(bus / "B_x") as out:
+            with _interrupted(Endpoint.stop_sending.__code__) as hits, pytest.raises(Interrupt):
+                await out.send("a", "b", long)
+            assert hits
+            assert out.accepted == 2
+
+    Aio().run(main)
+    with client.publisher(bus / "B_x") as out:
+        with _interrupted(Endpoint.stop_sending.__code__) as hits, pytest.raises(Interrupt):
+            out.send("a", "b", long)
+        assert hits
+        assert out.accepted == 2
+
+
+def test_a_sender_of_a_closed_loop_says_nothing_of_what_was_accepted_since(mounting: Mounting) -> None:
+    bus = mounting("max_queue=2")
+    library = Aio()
+    with client.collect(bus / "U_x") as jobs:
+        out = library.doors.publisher(bus / "U_x")
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(out.open())
+        loop.run_until_complete(out.send("one", "two"))
+        sending = [loop.create_task(out.send(text)) for text in "ab"]
+        loop.run_until_complete(library.until_waiting(1))
+        loop.run_until_complete(library.pause())
+        loop.close()
+        assert [jobs.read(), jobs.read()] == ["one", "two"]
+        library.run(lambda: out.send("three", "four"))
+        assert out.accepted == 2
+        for task in sending:
+            task.get_coro().close()
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        assert out.accepted == 2
+        out.close()
