@@ -172,15 +172,13 @@ class _Awaiting(Endpoint[Item]):
     def _close(self, opening: Opening) -> None:
         """Closes what tasks may wait for, who come out of that.
 
-        Where they wait is known to their own thread alone. If this is another one, the channel is left now, and the number of its
-        descriptor only when they have come out: another file that had it would be taken for the channel.
+        Where they wait is known to their own thread alone. If this is another one, or the handler of a signal, their loop does it
+        as soon as it can. Nothing else will do: another file would have the number of the descriptor at once, and be taken for
+        the channel; and epoll(7) watches a file, under that number, as long as anybody has it open, a child of fork(2) for one.
         """
         loop = self._loop_elsewhere()
-        if loop is not None:
-            opening.empty()
-            if self._waiter.have(loop, lambda: self._close_here(opening)):
-                return
-        self._close_here(opening)
+        if loop is None or not self._waiter.have(loop, lambda: self._close_here(opening)):
+            self._close_here(opening)
 
     def _close_here(self, opening: Opening) -> None:
         if opening.file >= 0:

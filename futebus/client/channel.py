@@ -12,7 +12,6 @@ import errno
 import math
 import operator
 import os
-import select
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -64,9 +63,6 @@ RETRY_SECONDS = (0.05, 1.0)
 
 SAY_SECONDS = 0.5
 """How long a channel that was open must be away for the same reason before that is said."""
-
-LEFT = (errno.EBADF, errno.EINVAL, errno.ENOTTY)
-"""What calls on a descriptor say that is none any more, or none of a channel: see `Opening.empty`."""
 
 TRANSIENT = (NoBus, NoChannel, NoMaster, HasMaster, Refused)
 """What may pass by itself, and can be waited for."""
@@ -170,15 +166,13 @@ os.register_at_fork(after_in_child=_forked)
 class Opening:
     """A channel as it was opened once: what there is of that, and is not of the next one."""
 
-    __slots__ = ("beginning", "clients", "file", "id", "is_empty", "mark", "pieces", "rest", "was_taken")
+    __slots__ = ("beginning", "clients", "file", "id", "mark", "pieces", "rest", "was_taken")
 
     def __init__(self) -> None:
         self.file = -1
         """The descriptor; -1: none."""
         self.was_taken = False
         """Whether it has been the one that is open now: who leaves that closes it."""
-        self.is_empty = False
-        """Whether the descriptor is no channel's any more, and only keeps its number."""
         self.id = 0
         """The own ID; 0: not asked for yet."""
         self.rest = b""
@@ -190,18 +184,6 @@ class Opening:
         self.mark = object()
         """By which one knows it who must not keep it."""
         self.clients = Clients(self.mark)
-
-    def empty(self) -> None:
-        """Leaves the channel, once, and keeps the number of its descriptor, for nothing: what is done with that is `EINVAL`."""
-        if self.is_empty or self.file < 0:
-            return
-        self.is_empty = True
-        try:
-            nothing = select.epoll()  # can be waited for, in vain, where no other file can that is neither read nor written
-            os.dup2(nothing.fileno(), self.file, inheritable=False)
-        except OSError as error:  # there are too many open files, or the bus has gone
-            if not is_own(error):
-                raise
 
     def close(self) -> None:
         """Closes the descriptor, once, whatever interrupts that."""
@@ -345,7 +327,7 @@ class Endpoint(Generic[Item]):
         Raises:
             ValueError: so it is.
         """
-        if error.errno in LEFT:
+        if error.errno == errno.EBADF:
             self.fileno()
             if opening is not self._now:
                 raise self._left() from None

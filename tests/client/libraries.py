@@ -45,6 +45,9 @@ class Trio:
     async def pause(self) -> None:
         await trio.sleep(0.01)
 
+    async def until_readable(self, descriptor: int) -> None:
+        await trio.lowlevel.wait_readable(descriptor)
+
     async def cancelled(self, task: Callable[[], Awaitable[object]], then: Callable[[], Awaitable[object]]) -> None:
         """Cancels a task when it waits, and does something at once: it has not come out yet."""
         async with trio.open_nursery() as nursery:
@@ -103,6 +106,14 @@ class Aio:
 
     async def pause(self) -> None:
         await asyncio.sleep(0.01)
+
+    async def until_readable(self, descriptor: int) -> None:
+        readable, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.add_reader(descriptor, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(descriptor)
 
     async def cancelled(self, task: Callable[[], Awaitable[object]], then: Callable[[], Awaitable[object]]) -> None:
         async def one() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import gc
 import os
 import resource
@@ -53,9 +54,9 @@ def _by_another(how: str, work: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("how", ["thread", "signal"])
-@pytest.mark.parametrize("what", ["reads", "loops", "sends"])
+@pytest.mark.parametrize("what", ["reads", "loops", "sends", "both"])
 def test_all_who_wait_come_out_when_another_closes(library: Any, mounting: Mounting, what: str, how: str) -> None:
-    """One has the turn, the others wait for it."""
+    """One of those who do the same has the turn, the others wait for it."""
     bus = mounting("max_queue=2")
     ended: list[bool] = []
 
@@ -66,34 +67,45 @@ def test_all_who_wait_come_out_when_another_closes(library: Any, mounting: Mount
             await one.open()
             await one.send("one", "two")
 
-            async def wait() -> None:
-                if what == "loops":
-                    async for _ in one:
-                        pass
-                else:
-                    with pytest.raises(ValueError, match="is not open"):
-                        await (one.read() if what == "reads" else one.send("three"))
+            async def read() -> None:
+                with pytest.raises(ValueError, match="is not open"):
+                    await one.read()
+                ended.append(True)
+
+            async def send() -> None:
+                with pytest.raises(ValueError, match="is not open"):
+                    await one.send("three")
+                ended.append(True)
+
+            async def loop() -> None:
+                async for _ in one:
+                    pass
                 ended.append(True)
 
             async def close() -> None:
-                await library.until_waiting(1)
+                await library.until_waiting(2 if what == "both" else 1)
                 _by_another(how, one.close)
 
-            await library.together(wait, wait, wait, close)
-            assert (len(ended), one.is_open) == (3, False)
+            waiting = {"reads": (read, read), "loops": (loop, loop), "sends": (send, send), "both": (read, send)}[what]
+            await library.together(*waiting, *waiting, close)
+            assert (len(ended), one.is_open) == (4, False)
             while len(_numbers()) > len(before):  # whoever closes has done so, and its thread has ended
                 await library.pause()
 
     library.run(main)
 
 
-def test_a_channel_that_another_closes_is_left_at_once(library: Any, bus: Mount) -> None:
-    """Though the loop does something else. Only the number of its descriptor is nobody else's before that has looked."""
+def test_a_descriptor_is_nobody_elses_before_all_have_come_out(library: Any, bus: Mount) -> None:
+    """It is closed when the loop has time for that."""
 
     async def main() -> None:
         jobs = library.doors.collect(bus / "U_x")
         await jobs.open()
-        number, others = jobs.fileno(), []
+        number = jobs.fileno()
+        others: list[int] = []
+        again: list[int] = []
+        closing: list[threading.Thread] = []
+        is_closed = threading.Event()
 
         async def read() -> None:
             with pytest.raises(ValueError, match="is not open"):
@@ -101,18 +113,22 @@ def test_a_channel_that_another_closes_is_left_at_once(library: Any, bus: Mount)
 
         def close() -> None:
             jobs.close()
-            with client.collect(bus / "U_x") as other:
-                others.append(other.fileno())
+            others.extend(os.dup(0) for _ in range(20))
+            is_closed.set()
+            with client.collect(bus / "U_x", wait=DEADLINE) as other:
+                again.append(other.fileno())
 
         async def stand_still() -> None:
             await library.until_waiting(1)
-            aside(close).join(DEADLINE)
+            closing.append(aside(close))
+            is_closed.wait(DEADLINE)
 
         await library.together(read, stand_still)
-        assert others
+        closing[0].join(DEADLINE)
+        assert again
         assert number not in others
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(number)
+        for other in others:
+            os.close(other)
 
     library.run(main)
 
@@ -128,28 +144,6 @@ def _no_more_files() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_a_channel_that_another_closes_is_left_though_no_file_can_be_opened(library: Any, bus: Mount) -> None:
-    async def main() -> None:
-        log = library.doors.subscribe(bus / "B_x")
-        await log.open()
-        number = log.fileno()
-
-        async def read() -> None:
-            with pytest.raises(ValueError, match="is not open"):
-                await log.read()
-
-        async def close() -> None:
-            await library.until_waiting(1)
-            with _no_more_files():
-                aside(log.close).join(DEADLINE)
-
-        await library.together(read, close)
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(number)
-
-    library.run(main)
 
 
 def test_what_another_gives_away_can_be_read_there(library: Any, bus: Mount) -> None:
@@ -285,16 +279,21 @@ def test_a_loop_that_was_closed_while_it_opened_again_is_not_in_the_way_of_the_n
     Aio().run(main)
 
 
-def _in_a_child(work: Callable[[], object]) -> int:
-    """Does something in a child of this process. Returns its status: 0 if nothing was raised."""
+def _child(work: Callable[[], object]) -> int:
+    """Does something in a child of this process. Returns its number."""
     child = os.fork()
     if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return child
     status = 1
     with contextlib.suppress(BaseException):
         work()
         status = 0
     os._exit(status)
+
+
+def _status(child: int) -> int:
+    """Waits for its end. 0: nothing was raised."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_a_child_that_leaves_its_copy_takes_nothing_from_its_parent(library: Any, bus: Mount) -> None:
@@ -308,12 +307,48 @@ def test_a_child_that_leaves_its_copy_takes_nothing_from_its_parent(library: Any
 
             async def fork() -> None:
                 await library.until_waiting(1)
-                assert _in_a_child(log.close) == 0
+                assert _status(_child(log.close)) == 0
                 client.publish(bus / "B_x", "hello")
 
             await library.together(read, fork)
 
     library.run(main)
+
+
+def test_what_a_child_has_open_too_is_not_watched_any_more(library: Any, bus: Mount) -> None:
+    """A loop that did so would be awake all the time, or take it for the next file with this number."""
+    end, begin = os.pipe()
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        number = log.fileno()
+
+        async def read() -> None:
+            with pytest.raises(ValueError, match="is not open"):
+                await log.read()
+
+        async def close() -> None:
+            await library.until_waiting(1)
+            children.append(_child(wait))
+            aside(log.close)
+
+        def wait() -> None:
+            os.close(begin)
+            os.read(end, 1)
+
+        children: list[int] = []
+        await library.together(read, close)
+        client.publish(bus / "B_x", "hello")
+        others.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, number))  # this number, unless another thread has just taken it
+        assert await library.is_late(lambda: library.until_readable(others[0]))
+        os.close(begin)
+        assert _status(children[0]) == 0
+
+    others: list[int] = []
+    library.run(main)
+    for other in (end, *others):
+        os.close(other)
 
 
 def test_a_child_may_use_what_its_parent_waits_for(bus: Mount) -> None:
@@ -332,7 +367,7 @@ def test_a_child_may_use_what_its_parent_waits_for(bus: Mount) -> None:
             reading = asyncio.create_task(one.read())
             await library.until_waiting(1)
             with contextlib.suppress(asyncio.CancelledError):
-                assert _in_a_child(lambda: library.run(ask)) == 0
+                assert _status(_child(lambda: library.run(ask))) == 0
             reading.cancel()
 
     library.run(main)

@@ -147,6 +147,11 @@ def _little(one: socket.socket, rate: int) -> socket.socket:
     return one
 
 
+STILL_SECONDS = 2.0
+"""A line that is so much too late is none of those that are slow: with what comes of that in its systems, it says nothing for so
+long that it may be given up."""
+
+
 class Proxy:
     """A network between clients and a server, that can be cut, and can swallow all.
 
@@ -167,6 +172,8 @@ class Proxy:
         self.late = self.dry = 0.0
         """By how many seconds it has been later, at most, than a line of its rate: so long the machine let it do nothing; and for
         how many it has waited, at most, for what the one who sends has for it, or for him to have something."""
+        self.stuck = 0.0
+        """For how many seconds it has waited, at most, for the one who is sent something to have place for it."""
         self._goes = threading.Event()
         self._goes.set()
         self._is_cut = False
@@ -210,6 +217,7 @@ class Proxy:
                 self._goes.wait()
                 begin = time.monotonic()
                 other.sendall(data)
+                self.stuck = max(self.stuck, time.monotonic() - begin)
                 if rate:
                     time.sleep(len(data) / rate)
                     end = time.monotonic()
@@ -221,7 +229,12 @@ class Proxy:
     @property
     def told(self) -> str:
         """How slow it has been."""
-        return f"late by {self.late:.1f} s, dry for {self.dry:.1f} s, connections: {self.connections}"
+        return f"late by {self.late:.1f} s, stuck {self.stuck:.1f} s, dry {self.dry:.1f} s, connections: {self.connections}"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it has been one connection all the time, unless the machine made the line stand still."""
+        return self.connections == 1 or self.late > STILL_SECONDS
 
     def cut(self) -> None:
         """Ends all connections, and takes no new ones."""
