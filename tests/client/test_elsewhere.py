@@ -168,6 +168,7 @@ def test_what_another_gives_away_can_be_read_there(library: Any, bus: Mount) -> 
             os.fstat(number)
 
     library.run(main)
+    until(lambda: given, "it is given")  # the loop may be faster
     client.publish(bus / "B_x", "hello")
     assert os.read(given[0], 100) == b"hello\n"
     assert not os.get_inheritable(given[0])
