@@ -6,6 +6,7 @@ Timeouts are those of asyncio, `asyncio.timeout` for example.
 import asyncio
 import os
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
 
@@ -39,8 +40,8 @@ class _Asyncio:
 
     def forked(self) -> None:
         """In a child of fork(2), nobody waits. What loops of its parent's wait for, the two have in common."""
-        self._waited: dict[int, dict[str, asyncio.Future[None]]] = {}
-        """Who waits for which descriptor, and for what."""
+        self._waited: dict[int, WeakValueDictionary[str, asyncio.Future[None]]] = {}
+        """Who waits for which descriptor, and for what. Those of a loop that was closed are nobody's."""
 
     async def checkpoint(self) -> None:
         await asyncio.sleep(0)
@@ -88,7 +89,7 @@ class _Asyncio:
         add: Callable[[int, Callable[[], None]], None],
         remove: Callable[[int], bool],
     ) -> None:
-        waiting = self._waited.setdefault(descriptor, {})
+        waiting = self._waited.setdefault(descriptor, WeakValueDictionary())
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def tell() -> None:
@@ -102,14 +103,14 @@ class _Asyncio:
             add(descriptor, tell)
             await ready
         finally:
-            if self._waited.get(descriptor) is waiting and waiting.get(what) is ready:
+            if self._waited.get(descriptor) is waiting and waiting.get(what, ready) is ready:
                 remove(descriptor)  # or else it has been closed, and may be another file's
-                del waiting[what]
+                waiting.pop(what, None)
                 if not waiting:
                     self._waited.pop(descriptor, None)
 
     def closing(self, descriptor: int) -> None:
-        for ready in [*self._waited.get(descriptor, {}).values()]:
+        for ready in [*self._waited.get(descriptor, WeakValueDictionary()).values()]:
             loop = ready.get_loop()
             if loop.is_closed():
                 continue

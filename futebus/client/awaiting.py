@@ -9,9 +9,10 @@ import itertools
 import math
 import operator
 import os
+import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
@@ -165,8 +166,12 @@ class _Awaiting(Endpoint[Item]):
         self.close()
 
     def _loop_elsewhere(self) -> object:
-        """The loop whose tasks are in a call on the channel, unless one of them makes this one; None if there is none."""
-        here, loops = self._waiter.here(), itertools.chain(self._reading.loops, self._sending.loops)
+        """The loop whose tasks are in a call on the channel, unless one of them makes this one; None if there is none.
+
+        The handler of a signal that has interrupted a task in such a call is not that task, which goes on with the descriptor.
+        """
+        here = None if _is_within_a_turn() else self._waiter.here()
+        loops = itertools.chain(self._reading.loops, self._sending.loops)
         return next((loop for loop in loops if loop is not here and not self._waiter.is_over(loop)), None)
 
     def _close(self, opening: Opening) -> None:
@@ -177,13 +182,23 @@ class _Awaiting(Endpoint[Item]):
         the channel; and epoll(7) watches a file, under that number, as long as anybody has it open, a child of fork(2) for one.
         """
         loop = self._loop_elsewhere()
-        if loop is None or not self._waiter.have(loop, lambda: self._close_here(opening)):
-            self._close_here(opening)
+        if loop is not None:
+            opening.is_handed_over = True  # it may end before it has done so
+            if self._waiter.have(loop, lambda: self._close_there(opening)):
+                return
+        self._close_here(opening)
 
     def _close_here(self, opening: Opening) -> None:
         if opening.file >= 0:
             self._waiter.closing(opening.file)
             opening.close()
+
+    def _close_there(self, opening: Opening) -> None:
+        try:
+            self._close_here(opening)
+        except BaseException:  # the handler of a signal
+            self._close_here(opening)
+            raise
 
     def detach(self) -> int:
         """Gives the descriptor away, as `Endpoint.detach`. A task that waits for it finds that it is not open.
@@ -198,9 +213,15 @@ class _Awaiting(Endpoint[Item]):
         copies: list[int] = []
         try:
             copies += map(os.dup, (self.fileno(),))
+            nothing = Opening()
+            opening, self._now = self._now, nothing
             self._is_left = True
             self._closings += 1
-            self._leave()
+            try:
+                self._close(opening)
+            except BaseException:
+                self._close(opening)
+                raise
         except BaseException as error:
             for copy in copies:
                 os.close(copy)
@@ -422,6 +443,17 @@ class _Awaiting(Endpoint[Item]):
                 self.stop_sending(lines, first, place[-1], opening, error)
                 raise
             raise
+
+
+_IN_TURN = _Awaiting._in_turn.__code__
+
+
+def _is_within_a_turn() -> bool:
+    """Whether the handler of a signal asks that, in the middle of what a task does on a channel. One that waits is elsewhere."""
+    frame: FrameType | None = sys._getframe()
+    while frame and frame.f_code is not _IN_TURN:
+        frame = frame.f_back
+    return frame is not None
 
 
 class Reader(_Awaiting[Text], Generic[Text]):

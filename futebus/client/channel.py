@@ -166,13 +166,15 @@ os.register_at_fork(after_in_child=_forked)
 class Opening:
     """A channel as it was opened once: what there is of that, and is not of the next one."""
 
-    __slots__ = ("beginning", "clients", "file", "id", "mark", "pieces", "rest", "was_taken")
+    __slots__ = ("beginning", "clients", "file", "id", "is_handed_over", "mark", "pieces", "rest", "was_taken")
 
     def __init__(self) -> None:
         self.file = -1
         """The descriptor; -1: none."""
         self.was_taken = False
         """Whether it has been the one that is open now: who leaves that closes it."""
+        self.is_handed_over = False
+        """Whether somebody else is to close it, who may never come to that."""
         self.id = 0
         """The own ID; 0: not asked for yet."""
         self.rest = b""
@@ -195,6 +197,10 @@ class Opening:
             except OSError as error:  # of a bus that has gone
                 if not is_own(error):
                     raise
+
+    def __del__(self) -> None:
+        if getattr(self, "is_handed_over", False):
+            self.close()
 
 
 class Hand:
@@ -357,8 +363,13 @@ class Endpoint(Generic[Item]):
         """
         self._is_left = True
         self._closings += 1
-        self._leave()
-        self._forget()
+        try:
+            self._leave()
+        except BaseException:  # the handler of a signal
+            self._leave()
+            raise
+        finally:
+            self._forget()
 
     def _leave(self) -> None:
         self._take(Opening())

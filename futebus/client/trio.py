@@ -61,10 +61,10 @@ class _Trio:
 
     def here(self) -> object:
         try:
-            trio.lowlevel.current_task()
+            task = trio.lowlevel.current_task()
         except RuntimeError:
             return None
-        return self.loop()
+        return self.loop() if getattr(task.coro, "cr_running", True) else None  # it is also the one that has just begun to wait
 
     def is_over(self, loop: object) -> bool:
         with contextlib.suppress(RuntimeError):

@@ -213,6 +213,8 @@ class Greeting(Direct):
             if not self._was_greeted or not line.startswith((b"PING\r", b"INFO ")):
                 break
             await self._client._parser.parse(line)
+            if self._client._parser.buf:
+                raise nats.errors.ProtocolError
         self._was_greeted = True
         return line
 

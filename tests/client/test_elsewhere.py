@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import gc
 import os
+import random
 import resource
 import signal
 import sys
@@ -18,7 +19,7 @@ import pytest
 import futebus.client as client
 from futebus.client.aio import _Asyncio
 from futebus.client.awaiting import _Awaiting
-from futebus.client.channel import Endpoint
+from futebus.client.channel import Endpoint, Opening
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.recorders import Remounting
@@ -48,6 +49,49 @@ def _by_another(how: str, work: Callable[[], object]) -> None:
         threading.Timer(SOON_SECONDS, signal.pthread_kill, (main, signal.SIGUSR1)).start()
     else:
         threading.Timer(SOON_SECONDS, work).start()
+
+
+class Interrupt(Exception):
+    """What the handler of a signal raises."""
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Interrupt
+
+
+@contextlib.contextmanager
+def _interrupted(
+    code: CodeType,
+    is_there: Callable[[FrameType], object] = lambda frame: True,
+    handle: Callable[[int, FrameType | None], object] = _raise,
+) -> Iterator[list[bool]]:
+    """Has the handler of a signal do something, or raise, where a function is first at a place, or called if it is any."""
+    hits: list[bool] = []
+
+    def interrupt(frame: FrameType) -> None:
+        if not hits and is_there(frame):
+            hits.append(True)
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGUSR1)
+
+    def enter(frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code is not code:
+            return None
+        interrupt(frame)
+        return step
+
+    def step(frame: FrameType, event: str, arg: object) -> Any:
+        interrupt(frame)
+        return step
+
+    was = signal.signal(signal.SIGUSR1, handle)
+    tracing = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield hits
+    finally:
+        sys.settrace(tracing)
+        signal.signal(signal.SIGUSR1, was)
 
 
 # ---------------------------------------------------------------------------------------------- threads and handlers
@@ -193,6 +237,57 @@ def test_what_cannot_be_given_away_stays_open(library: Any, bus: Mount) -> None:
             aside(give).join(DEADLINE)
 
         await library.together(read, meet)
+        log.close()
+
+    library.run(main)
+
+
+def test_a_handler_may_close_at_any_moment(library: Any, bus: Mount) -> None:
+    """Also in the middle of what the task does that waits, which goes on with the descriptor then."""
+    now: list[Any] = []
+    wrong: list[BaseException] = []
+
+    def close(number: int, frame: FrameType | None) -> None:
+        try:
+            now[-1].close()
+        except Exception as error:
+            wrong.append(error)
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        now.append(log)
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.0006))
+        with pytest.raises(ValueError, match="is not open"):
+            await log.read()
+
+    was = signal.signal(signal.SIGALRM, close)
+    try:
+        for _ in range(300):
+            library.run(main)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, was)
+    assert not wrong
+
+
+def test_a_handler_that_closes_and_opens_does_not_lend_the_descriptor_to_another(library: Any, bus: Mount) -> None:
+    """To be called in the middle of a step, behind the system call that has the number of the descriptor."""
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        number = log.fileno()
+
+        def change(number: int, frame: FrameType | None) -> None:
+            log.close()
+            log.open_nowait()
+
+        code = type(log._waiter).until_readable.__code__
+        with _interrupted(code, handle=change) as hits, pytest.raises(ValueError, match="is not open as it was"):
+            await log.read()
+        assert hits
+        assert log.fileno() != number
         log.close()
 
     library.run(main)
@@ -377,44 +472,6 @@ def test_a_child_may_use_what_its_parent_waits_for(bus: Mount) -> None:
 # ---------------------------------------------------------------------------------------------- interrupts
 
 
-class Interrupt(Exception):
-    """What the handler of a signal raises."""
-
-
-@contextlib.contextmanager
-def _interrupted(code: CodeType, is_there: Callable[[FrameType], object] = lambda frame: True) -> Iterator[list[bool]]:
-    """Has the handler of a signal raise where a function is first at a place, or called if it is any."""
-    hits: list[bool] = []
-
-    def interrupt(frame: FrameType) -> None:
-        if not hits and is_there(frame):
-            hits.append(True)
-            sys.settrace(None)
-            signal.raise_signal(signal.SIGUSR1)
-
-    def enter(frame: FrameType, event: str, arg: object) -> Any:
-        if frame.f_code is not code:
-            return None
-        interrupt(frame)
-        return step
-
-    def step(frame: FrameType, event: str, arg: object) -> Any:
-        interrupt(frame)
-        return step
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        raise Interrupt
-
-    was = signal.signal(signal.SIGUSR1, handle)
-    tracing = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        yield hits
-    finally:
-        sys.settrace(tracing)
-        signal.signal(signal.SIGUSR1, was)
-
-
 def test_the_next_one_is_woken_though_the_handler_of_a_signal_raises_there(bus: Mount) -> None:
     """Of asyncio. What Ctrl-C raises in a program of trio does not come in the middle of that."""
     got: list[str] = []
@@ -538,3 +595,68 @@ def test_a_sender_of_a_closed_loop_says_nothing_of_what_was_accepted_since(mount
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         assert out.accepted == 2
         out.close()
+
+
+def test_a_loop_closes_for_another_thread_though_the_handler_of_a_signal_raises_there(
+    bus: Mount, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = Aio()
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        number = log.fileno()
+        reading = asyncio.create_task(log.read())
+        await library.until_waiting(1)
+        with _interrupted(_Asyncio.closing.__code__, lambda frame: "ready" in frame.f_locals) as hits:
+            aside(log.close)
+            with pytest.raises(ValueError, match="is not open"):
+                await reading
+        assert hits
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(number)
+
+    library.run(main)
+    assert "Interrupt" in caplog.text  # asyncio says so
+
+
+@pytest.mark.parametrize("where", [Endpoint._leave, Opening.__init__, Endpoint._take])
+def test_what_is_closed_is_left_though_the_handler_of_a_signal_raises_there(bus: Mount, where: Any) -> None:
+    library = Aio()
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        reading = asyncio.create_task(log.read())
+        await library.until_waiting(1)
+        with _interrupted(where.__code__) as hits, pytest.raises(Interrupt):
+            log.close()
+        assert hits
+        assert not log.is_open
+        with pytest.raises(ValueError, match="is not open"):
+            await reading
+
+    library.run(main)
+
+
+def test_a_loop_that_ends_before_it_has_closed_a_channel_leaves_nothing_open(bus: Mount) -> None:
+    log = Aio.doors.subscribe(bus / "B_x")
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(log.open())
+    number = log.fileno()
+    reading = loop.create_task(log.read())
+    loop.run_until_complete(Aio().until_waiting(1))
+
+    def stop() -> None:
+        log.close()
+        loop.stop()
+
+    loop.call_soon(stop)
+    loop.run_forever()
+    os.fstat(number)
+    loop.close()
+    reading._log_destroy_pending = False  # type: ignore[attr-defined]
+    del reading
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)

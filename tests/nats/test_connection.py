@@ -393,7 +393,9 @@ def test_one_that_tells_of_itself_before_it_is_ready_is_a_server() -> None:
     run(work())
 
 
-@pytest.mark.parametrize("told", [b"INFO []\r\n", b"INFO {\r\n", b"INFO \xff\r\n", b"INFO \r\n", b"PING\r", b"INFO {}"])
+@pytest.mark.parametrize(
+    "told", [b"INFO []\r\n", b"INFO {}\nPONG\r\n", b"INFO {\r\n", b"INFO \xff\r\n", b"INFO \r\n", b"PING\r", b"INFO {}"]
+)
 def test_one_that_tells_nonsense_of_itself_is_no_server(told: bytes) -> None:
     async def work() -> None:
         silent = Silent(ready=told)
