@@ -54,10 +54,9 @@ class _Asyncio:
 
     def here(self) -> object:
         try:
-            task = asyncio.current_task()
+            return asyncio.get_running_loop()
         except RuntimeError:
             return None
-        return task and task.get_loop()
 
     def have(self, loop: object, done: Callable[[], object]) -> bool:
         if not isinstance(loop, asyncio.AbstractEventLoop) or not loop.is_running():
@@ -118,6 +117,7 @@ class _Asyncio:
             loop.remove_writer(descriptor)
             if not ready.done():
                 ready.set_result(None)  # the next call says that it is closed
+                loop.call_soon_threadsafe(int)  # the handler of a signal has interrupted its waiting, which goes on
         self._waited.pop(descriptor, None)  # whoever comes out finds that it is not his any more
 
 

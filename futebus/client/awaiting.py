@@ -47,7 +47,7 @@ class Waiter(Protocol):
         """What the tasks run in."""
 
     def here(self) -> object:
-        """The loop of the task that makes this call; None if it is no task: another thread, or the handler of a signal."""
+        """The loop in which this call is made; None if it is made in none: in another thread, for one."""
 
     def is_over(self, loop: object) -> bool:
         """Whether the tasks of a loop never run again."""
@@ -152,6 +152,8 @@ class _Awaiting(Endpoint[Item]):
 
     def __init__(self, way: Way, cut: Any, waiter: Waiter) -> None:
         self._waiter = waiter
+        self._handed_over: tuple[tuple[object, Opening], ...] = ()
+        """What a loop is to close that somebody else has left."""
         super().__init__(way, cut, is_blocking=False)
 
     def _begin(self) -> None:
@@ -184,6 +186,7 @@ class _Awaiting(Endpoint[Item]):
         loop = self._loop_elsewhere()
         if loop is not None:
             opening.is_handed_over = True  # it may end before it has done so
+            self._handed_over += ((loop, opening),)
             if self._waiter.have(loop, lambda: self._close_there(opening)):
                 return
         self._close_here(opening)
@@ -192,6 +195,14 @@ class _Awaiting(Endpoint[Item]):
         if opening.file >= 0:
             self._waiter.closing(opening.file)
             opening.close()
+
+    def _close_handed_over(self) -> None:
+        """Closes what is this loop's to close, before anybody hears from it that it was left."""
+        all_, self._handed_over = self._handed_over, ()
+        here = self._waiter.here()
+        for loop, opening in all_:
+            if loop is here:
+                self._close_here(opening)
 
     def _close_there(self, opening: Opening) -> None:
         try:
@@ -290,6 +301,8 @@ class _Awaiting(Endpoint[Item]):
             except BaseException:  # the handler of a signal
                 turns.leave(mine)
                 raise
+            if self._handed_over:
+                self._close_handed_over()
 
     # ------------------------------------------------------------------------------------------ reading
 

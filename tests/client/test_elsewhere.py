@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -34,6 +35,13 @@ SOON_SECONDS = 0.05
 def _numbers() -> set[str]:
     """The descriptors that this process has open."""
     return set(os.listdir("/proc/self/fd"))
+
+
+def _is_channel(number: int, bus: Mount) -> bool:
+    """Whether a descriptor is a channel's. It may be another file's at once."""
+    with contextlib.suppress(FileNotFoundError):
+        return Path(os.readlink(f"/proc/self/fd/{number}")).is_relative_to(bus.path)
+    return False
 
 
 def _by_another(how: str, work: Callable[[], object]) -> None:
@@ -208,8 +216,7 @@ def test_what_another_gives_away_can_be_read_there(library: Any, bus: Mount) -> 
 
         await library.together(read, give)
         assert not log.is_open
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(number)
+        assert not _is_channel(number, bus)
 
     library.run(main)
     until(lambda: given, "it is given")  # the loop may be faster
@@ -613,8 +620,7 @@ def test_a_loop_closes_for_another_thread_though_the_handler_of_a_signal_raises_
             with pytest.raises(ValueError, match="is not open"):
                 await reading
         assert hits
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(number)
+        assert not _is_channel(number, bus)
 
     library.run(main)
     assert "Interrupt" in caplog.text  # asyncio says so
@@ -639,7 +645,7 @@ def test_what_is_closed_is_left_though_the_handler_of_a_signal_raises_there(bus:
     library.run(main)
 
 
-def test_a_loop_that_ends_before_it_has_closed_a_channel_leaves_nothing_open(bus: Mount) -> None:
+def test_a_callback_may_close_a_channel_and_stop_its_loop(bus: Mount) -> None:
     log = Aio.doors.subscribe(bus / "B_x")
     loop = asyncio.new_event_loop()
     loop.run_until_complete(log.open())
@@ -653,10 +659,6 @@ def test_a_loop_that_ends_before_it_has_closed_a_channel_leaves_nothing_open(bus
 
     loop.call_soon(stop)
     loop.run_forever()
-    os.fstat(number)
+    assert not _is_channel(number, bus)
     loop.close()
     reading._log_destroy_pending = False  # type: ignore[attr-defined]
-    del reading
-    gc.collect()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(number)
