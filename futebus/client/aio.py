@@ -54,7 +54,7 @@ class _Asyncio:
 
     def here(self) -> object:
         try:
-            return asyncio.get_running_loop()
+            return self.loop()
         except RuntimeError:
             return None
 

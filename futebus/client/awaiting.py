@@ -153,7 +153,7 @@ class _Awaiting(Endpoint[Item]):
     def __init__(self, way: Way, cut: Any, waiter: Waiter) -> None:
         self._waiter = waiter
         self._handed_over: tuple[tuple[object, Opening], ...] = ()
-        """What a loop is to close that somebody else has left."""
+        """What a loop is to close that somebody else has left, and may end before it has done so."""
         super().__init__(way, cut, is_blocking=False)
 
     def _begin(self) -> None:
@@ -166,6 +166,11 @@ class _Awaiting(Endpoint[Item]):
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        for _, opening in getattr(self, "_handed_over", ()):
+            opening.close()
+        super().__del__()
 
     def _loop_elsewhere(self) -> object:
         """The loop whose tasks are in a call on the channel, unless one of them makes this one; None if there is none.
@@ -185,7 +190,6 @@ class _Awaiting(Endpoint[Item]):
         """
         loop = self._loop_elsewhere()
         if loop is not None:
-            opening.is_handed_over = True  # it may end before it has done so
             self._handed_over += ((loop, opening),)
             if self._waiter.have(loop, lambda: self._close_there(opening)):
                 return
@@ -198,8 +202,8 @@ class _Awaiting(Endpoint[Item]):
 
     def _close_handed_over(self) -> None:
         """Closes what is this loop's to close, before anybody hears from it that it was left."""
-        all_, self._handed_over = self._handed_over, ()
-        here = self._waiter.here()
+        all_, here = self._handed_over, self._waiter.here()
+        self._handed_over = tuple(each for each in all_ if each[0] is not here)
         for loop, opening in all_:
             if loop is here:
                 self._close_here(opening)

@@ -166,15 +166,13 @@ os.register_at_fork(after_in_child=_forked)
 class Opening:
     """A channel as it was opened once: what there is of that, and is not of the next one."""
 
-    __slots__ = ("beginning", "clients", "file", "id", "is_handed_over", "mark", "pieces", "rest", "was_taken")
+    __slots__ = ("beginning", "clients", "file", "id", "mark", "pieces", "rest", "was_taken")
 
     def __init__(self) -> None:
         self.file = -1
         """The descriptor; -1: none."""
         self.was_taken = False
         """Whether it has been the one that is open now: who leaves that closes it."""
-        self.is_handed_over = False
-        """Whether somebody else is to close it, who may never come to that."""
         self.id = 0
         """The own ID; 0: not asked for yet."""
         self.rest = b""
@@ -197,10 +195,6 @@ class Opening:
             except OSError as error:  # of a bus that has gone
                 if not is_own(error):
                     raise
-
-    def __del__(self) -> None:
-        if getattr(self, "is_handed_over", False):
-            self.close()
 
 
 class Hand:

@@ -348,9 +348,8 @@ def _words(error: BaseException) -> str:
         # asyncio has its own words for errors of the system, with all addresses of a name in them.
         number = re.search(r"\[Errno (\d+)\]", words)
         return os.strerror(int(number[1])) if number else error.strerror or words
-    if isinstance(error, nats.errors.ProtocolError) or not isinstance(
-        error, nats.errors.Error
-    ):  # what a library makes of nonsense
+    # What a library makes of nonsense is no error of NATS.
+    if isinstance(error, nats.errors.ProtocolError) or not isinstance(error, nats.errors.Error):
         return _NO_NATS
     return words or type(error).__name__
 

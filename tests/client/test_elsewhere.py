@@ -44,6 +44,12 @@ def _is_channel(number: int, bus: Mount) -> bool:
     return False
 
 
+async def _is_told(channel: Any) -> None:
+    """Reads from a channel that is closed meanwhile, and is told so."""
+    with pytest.raises(ValueError, match="is not open"):
+        await channel.read()
+
+
 def _by_another(how: str, work: Callable[[], object]) -> None:
     """Has another thread do something, or the handler of a signal, when the loop waits."""
     if how == "signal":
@@ -120,8 +126,7 @@ def test_all_who_wait_come_out_when_another_closes(library: Any, mounting: Mount
             await one.send("one", "two")
 
             async def read() -> None:
-                with pytest.raises(ValueError, match="is not open"):
-                    await one.read()
+                await _is_told(one)
                 ended.append(True)
 
             async def send() -> None:
@@ -159,10 +164,6 @@ def test_a_descriptor_is_nobody_elses_before_all_have_come_out(library: Any, bus
         closing: list[threading.Thread] = []
         is_closed = threading.Event()
 
-        async def read() -> None:
-            with pytest.raises(ValueError, match="is not open"):
-                await jobs.read()
-
         def close() -> None:
             jobs.close()
             others.extend(os.dup(0) for _ in range(20))
@@ -175,7 +176,7 @@ def test_a_descriptor_is_nobody_elses_before_all_have_come_out(library: Any, bus
             closing.append(aside(close))
             is_closed.wait(DEADLINE)
 
-        await library.together(read, stand_still)
+        await library.together(lambda: _is_told(jobs), stand_still)
         closing[0].join(DEADLINE)
         assert again
         assert number not in others
@@ -206,15 +207,11 @@ def test_what_another_gives_away_can_be_read_there(library: Any, bus: Mount) -> 
         await log.open()
         number = log.fileno()
 
-        async def read() -> None:
-            with pytest.raises(ValueError, match="is not open"):
-                await log.read()
-
         async def give() -> None:
             await library.until_waiting(1)
             _by_another("thread", lambda: given.append(log.detach()))
 
-        await library.together(read, give)
+        await library.together(lambda: _is_told(log), give)
         assert not log.is_open
         assert not _is_channel(number, bus)
 
@@ -265,8 +262,7 @@ def test_a_handler_may_close_at_any_moment(library: Any, bus: Mount) -> None:
         await log.open()
         now.append(log)
         signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, 0.0006))
-        with pytest.raises(ValueError, match="is not open"):
-            await log.read()
+        await _is_told(log)
 
     was = signal.signal(signal.SIGALRM, close)
     try:
@@ -427,10 +423,6 @@ def test_what_a_child_has_open_too_is_not_watched_any_more(library: Any, bus: Mo
         await log.open()
         number = log.fileno()
 
-        async def read() -> None:
-            with pytest.raises(ValueError, match="is not open"):
-                await log.read()
-
         async def close() -> None:
             await library.until_waiting(1)
             children.append(_child(wait))
@@ -441,7 +433,7 @@ def test_what_a_child_has_open_too_is_not_watched_any_more(library: Any, bus: Mo
             os.read(end, 1)
 
         children: list[int] = []
-        await library.together(read, close)
+        await library.together(lambda: _is_told(log), close)
         client.publish(bus / "B_x", "hello")
         others.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, number))  # this number, unless another thread has just taken it
         assert await library.is_late(lambda: library.until_readable(others[0]))
