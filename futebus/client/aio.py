@@ -4,6 +4,7 @@ Timeouts are those of asyncio, `asyncio.timeout` for example.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from weakref import WeakValueDictionary
@@ -93,7 +94,8 @@ class _Asyncio:
 
         def tell() -> None:
             if not ready.done():
-                ready.set_result(None)
+                with contextlib.suppress(asyncio.InvalidStateError):  # the handler of a signal has closed it since
+                    ready.set_result(None)
             else:  # the handler of a signal may have kept the task from that
                 remove(descriptor)
 

@@ -10,6 +10,7 @@ import math
 import operator
 import os
 import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from types import FrameType, TracebackType
@@ -76,12 +77,14 @@ class Turns:
     Args:
         waiter: how they wait.
         words: what the one does whose turn it is, for the message.
+        beside: the turns of the same channel, all of them of the tasks of one loop. These are added.
     """
 
-    def __init__(self, waiter: Waiter, words: str) -> None:
-        self._waiter, self._words = waiter, words
+    def __init__(self, waiter: Waiter, words: str, beside: list["Turns"]) -> None:
+        self._waiter, self._words, self._beside = waiter, words, beside
         self._all: OrderedDict[Flag, object] = OrderedDict()
         """Those who have come, each with its loop. It is the first one's turn."""
+        beside.append(self)
 
     async def come(self, mine: Flag) -> None:
         """Lets others run, and waits for the turn.
@@ -90,12 +93,13 @@ class Turns:
             mine: for this turn alone, to be given to `leave` in any case.
 
         Raises:
-            ClientError: it is that of a task of another loop.
+            ClientError: a task of another loop has one on the channel.
         """
         await self._waiter.checkpoint()
         loop = self._waiter.loop()
-        if self.are_taken and self._all[next(iter(self._all))] is not loop:
-            raise ClientError(errno.EBUSY, f"a task of another loop {self._words}: a channel is for the tasks of one")
+        for turns in self._beside:
+            if turns.are_taken and turns._all[next(iter(turns._all))] is not loop:
+                raise ClientError(errno.EBUSY, f"a task of another loop {turns._words}: a channel is for the tasks of one")
         self._all[mine] = loop
         while next(iter(self._all)) is not mine:
             await mine.wait()
@@ -152,13 +156,16 @@ class _Awaiting(Endpoint[Item]):
 
     def __init__(self, way: Way, cut: Any, waiter: Waiter) -> None:
         self._waiter = waiter
-        self._handed_over: tuple[tuple[object, Opening], ...] = ()
-        """What a loop is to close that somebody else has left, and may end before it has done so."""
+        self._handed_over: dict[Opening, object] = {}
+        """What was left and is open yet, each with the loop that is to close it."""
         super().__init__(way, cut, is_blocking=False)
 
     def _begin(self) -> None:
-        self._reading, self._sending = Turns(self._waiter, "reads"), Turns(self._waiter, "sends")
-        self._opening = Turns(self._waiter, "opens it again")
+        turns: list[Turns] = []
+        self._reading, self._sending = Turns(self._waiter, "reads", turns), Turns(self._waiter, "sends", turns)
+        self._opening = Turns(self._waiter, "opens it again", turns)
+        for opening in self._handed_over.copy():  # a child of fork(2) has no loop that would do it
+            self._let_go(opening)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -166,11 +173,6 @@ class _Awaiting(Endpoint[Item]):
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        for _, opening in getattr(self, "_handed_over", ()):
-            opening.close()
-        super().__del__()
 
     def _loop_elsewhere(self) -> object:
         """The loop whose tasks are in a call on the channel, unless one of them makes this one; None if there is none.
@@ -190,21 +192,30 @@ class _Awaiting(Endpoint[Item]):
         """
         loop = self._loop_elsewhere()
         if loop is not None:
-            self._handed_over += ((loop, opening),)
-            if self._waiter.have(loop, lambda: self._close_there(opening)):
+
+            def work() -> None:
+                self._close_there(opening)
+
+            self._handed_over[opening] = loop
+            if self._waiter.have(loop, work):
+                weakref.finalize(work, self._let_go, opening)  # if the loop is closed before, nobody waits
                 return
         self._close_here(opening)
 
     def _close_here(self, opening: Opening) -> None:
         if opening.file >= 0:
             self._waiter.closing(opening.file)
-            opening.close()
+        self._let_go(opening)
+
+    def _let_go(self, opening: Opening) -> None:
+        """Closes what no task waits for. It is forgotten last: who is kept from the end of that does it again."""
+        opening.close()
+        self._handed_over.pop(opening, None)
 
     def _close_handed_over(self) -> None:
         """Closes what is this loop's to close, before anybody hears from it that it was left."""
-        all_, here = self._handed_over, self._waiter.here()
-        self._handed_over = tuple(each for each in all_ if each[0] is not here)
-        for loop, opening in all_:
+        here = self._waiter.here()
+        for opening, loop in self._handed_over.copy().items():
             if loop is here:
                 self._close_here(opening)
 

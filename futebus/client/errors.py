@@ -176,7 +176,7 @@ def not_sent(path: str, name: str, error: OSError, lines: bytes, start: int, *, 
             refused = NoMaster(number, f"{path} has no master any more that reads")
         else:
             address = _ADDRESS.match(lines, begin)
-            client = f"client {address[1].decode()}" if address else "the client addressed"
+            client = f"client {address[0].decode()}" if address else "the client addressed"
             why = "is not on the channel" if number == errno.ENODEV else "does not read"
             refused = NoClient(number, f"{path}: {client} {why}: {shown}")
     elif number in GONE:

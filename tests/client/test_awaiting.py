@@ -573,6 +573,30 @@ def test_a_task_of_another_loop_is_told_that_the_channel_is_not_for_it(library: 
     assert got == ["one", "two", long, "next"]
 
 
+def test_a_channel_that_a_task_reads_is_not_for_a_sender_of_another_loop(library: Any, bus: Mount) -> None:
+    """Whoever closes the channel wakes those of one loop."""
+
+    async def main() -> None:
+        async with library.doors.connect(bus / "B_x") as one:
+
+            async def other() -> None:
+                with pytest.raises(client.ClientError, match="a task of another loop reads: a channel is for the tasks of one"):
+                    await one.send("never")
+
+            async def read() -> None:
+                assert await one.read() == "hello"
+
+            async def meet() -> None:
+                await library.until_waiting(1)
+                await library.elsewhere(other)
+                client.publish(bus / "B_x", "hello")
+
+            await library.together(read, meet)
+            await library.elsewhere(lambda: one.send("nobody reads"))
+
+    library.run(main)
+
+
 def test_half_of_a_long_message_is_not_forgotten_though_its_loop_was_closed(mounting: Mounting) -> None:
     bus = mounting("max_message=8M", "max_queue=2")
     long = "x" * ((3 << 20) + 7)

@@ -358,9 +358,9 @@ def test_what_the_bus_refuses(bus: Mount) -> None:
             master.close()
             refused(client.NoMaster, errno.ESRCH, "U_x has no master any more", lambda: out.send("text"))
     with client.join(bus / "A_x") as peer:
-        refused(client.NoClient, errno.ENODEV, "client 7f is not on the channel: '{7f}hi'", lambda: peer.send(0x7F, "hi"))
+        refused(client.NoClient, errno.ENODEV, "client {7f} is not on the channel: '{7f}hi'", lambda: peer.send(0x7F, "hi"))
         with client.publisher(bus / "A_x"):
-            refused(client.NoClient, errno.ESRCH, "client 2 does not read: '{2}hi'", lambda: peer.send(2, "hi"))
+            refused(client.NoClient, errno.ESRCH, "client {2} does not read: '{2}hi'", lambda: peer.send(2, "hi"))
         with pytest.raises(ValueError, match="no client has the number -1"):
             peer.send(-1, "hi")
         with pytest.raises(TypeError, match="lines are bytes, and not str"):

@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -447,6 +448,37 @@ def test_what_a_child_has_open_too_is_not_watched_any_more(library: Any, bus: Mo
         os.close(other)
 
 
+def test_a_child_leaves_what_its_parent_is_about_to_leave(library: Any, bus: Mount) -> None:
+    """The loop that is to close for another thread is not there in the child, and has not come to it in the parent."""
+    end, begin = os.pipe()
+    children: list[int] = []
+
+    def wait() -> None:
+        os.close(begin)
+        os.read(end, 1)
+
+    async def main() -> None:
+        jobs = library.doors.collect(bus / "U_x")
+        await jobs.open()
+
+        async def close() -> None:
+            await library.until_waiting(1)
+            aside(jobs.close).join(DEADLINE)
+            children.append(_child(wait))
+
+        await library.together(lambda: _is_told(jobs), close)
+        jobs = library.doors.collect(bus / "U_x", wait=1)
+        await jobs.open()
+        jobs.close()
+
+    try:
+        library.run(main)
+    finally:
+        os.close(begin)
+        os.close(end)
+        assert _status(children[0]) == 0
+
+
 def test_a_child_may_use_what_its_parent_waits_for(bus: Mount) -> None:
     library = Aio()
 
@@ -655,3 +687,81 @@ def test_a_callback_may_close_a_channel_and_stop_its_loop(bus: Mount) -> None:
     assert not _is_channel(number, bus)
     loop.close()
     reading._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_a_callback_that_the_handler_of_a_signal_interrupts_bears_that_it_closes(bus: Mount) -> None:
+    library = Aio()
+    tell = next(each for each in _Asyncio._until.__code__.co_consts if isinstance(each, CodeType) and each.co_name == "tell")
+    errors: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        reading = asyncio.create_task(_is_told(log))
+        await library.until_waiting(1)
+        with _interrupted(tell, lambda frame: frame.f_lineno > tell.co_firstlineno + 1, lambda *_: log.close()) as hits:
+            client.publish(bus / "B_x", "hello")
+            await reading
+        assert hits
+
+    library.run(main)
+    assert not errors
+
+
+@pytest.mark.parametrize("what", ["has not come to it", "does not run"])
+def test_a_loop_that_is_closed_before_it_has_closed_for_another_thread_leaves_nothing(bus: Mount, what: str) -> None:
+    library = Aio()
+    log = library.doors.subscribe(bus / "B_x")
+
+    def close() -> "weakref.ref[asyncio.AbstractEventLoop]":
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(log.open())
+        number = log.fileno()
+        reading = loop.create_task(log.read())
+        loop.run_until_complete(library.until_waiting(1))
+
+        def stop() -> None:
+            aside(log.close).join(DEADLINE)
+            loop.stop()
+
+        if what == "has not come to it":
+            loop.call_soon(stop)
+            loop.run_forever()
+        else:
+            log.close()
+        loop.close()
+        assert not _is_channel(number, bus)
+        reading._log_destroy_pending = False  # type: ignore[attr-defined]
+        return weakref.ref(loop)
+
+    there = close()
+    gc.collect()
+    assert there() is None
+
+
+def test_a_loop_that_the_handler_of_a_signal_ends_where_it_closes_leaves_nothing(bus: Mount) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    library = Aio()
+    log = library.doors.subscribe(bus / "B_x")
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(log.open())
+    number = log.fileno()
+    reading = loop.create_task(log.read())
+    loop.run_until_complete(library.until_waiting(1))
+
+    def end() -> None:
+        reading.cancel()
+        aside(log.close).join(DEADLINE)
+
+    loop.call_soon(end)
+    code = _Awaiting._close_handed_over.__code__
+    with _interrupted(code, lambda frame: "loop" in frame.f_locals, handle) as hits, pytest.raises(KeyboardInterrupt):
+        loop.run_forever()
+    assert hits
+    with pytest.raises(KeyboardInterrupt):
+        reading.result()
+    loop.close()
+    assert not _is_channel(number, bus)

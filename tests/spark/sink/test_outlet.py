@@ -102,9 +102,9 @@ def test_addresses_that_lead_nowhere(bus: Mount, collect: Collect) -> None:
             "it can also be in a column `address`"
         ):
             outlet.put(b"{1}a\nhello\n{1}b\n")
-        with refused(f"{bus / 'A_chat'}: client 7f is not on the channel: '{{7f}}hello'"):
+        with refused(f"{bus / 'A_chat'}: client {{7f}} is not on the channel: '{{7f}}hello'"):
             outlet.put(b"{1}c\n{7f}hello\n")
-        with refused(f"{bus / 'A_chat'}: client 2 does not read: '{{2}}hello'"):
+        with refused(f"{bus / 'A_chat'}: client {{2}} does not read: '{{2}}hello'"):
             outlet.put(b"{2}hello\n")
     os.close(silent)
     assert reader.lines(2) == ["{3}a", "{3}c"]
