@@ -98,7 +98,7 @@ class Turns:
         await self._waiter.checkpoint()
         loop = self._waiter.loop()
         for turns in self._beside:
-            if turns.are_taken and turns._all[next(iter(turns._all))] is not loop:
+            if turns.loop() not in (None, loop):
                 raise ClientError(errno.EBUSY, f"a task of another loop {turns._words}: a channel is for the tasks of one")
         self._all[mine] = loop
         while next(iter(self._all)) is not mine:
@@ -112,10 +112,20 @@ class Turns:
 
     @property
     def are_taken(self) -> bool:
-        """Whether it is somebody's turn. Those of a loop that is over have none any more."""
-        while self._all and self._waiter.is_over(self._all[next(iter(self._all))]):
-            self._all.popitem(last=False)
-        return bool(self._all)
+        """Whether it is somebody's turn."""
+        return self.loop() is not None
+
+    def loop(self) -> object:
+        """The loop of the one whose turn it is, None if there is none. Those of a loop that is over have none any more."""
+        while self._all:
+            try:
+                first, loop = next(iter(self._all.items()))
+            except (KeyError, RuntimeError, StopIteration):  # of another loop, one has come or left since
+                continue
+            if not self._waiter.is_over(loop):
+                return loop
+            self._all.pop(first, None)
+        return None
 
     @property
     def loops(self) -> tuple[object, ...]:
@@ -167,6 +177,11 @@ class _Awaiting(Endpoint[Item]):
         for opening in self._handed_over.copy():  # a child of fork(2) has no loop that would do it
             self._let_go(opening)
 
+    def __del__(self) -> None:
+        for opening in getattr(self, "_handed_over", ()):
+            opening.close()
+        super().__del__()
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -195,10 +210,15 @@ class _Awaiting(Endpoint[Item]):
 
             def work() -> None:
                 self._close_there(opening)
+                for each in ends:
+                    each.detach()  # or what the handler of a signal raises in that would be lost
 
+            ends: list[weakref.finalize[..., Any]] = []
             self._handed_over[opening] = loop
             if self._waiter.have(loop, work):
-                weakref.finalize(work, self._let_go, opening)  # if the loop is closed before, nobody waits
+                end = weakref.finalize(work, _never_done, weakref.ref(self), opening)
+                end.atexit = False
+                ends.append(end)
                 return
         self._close_here(opening)
 
@@ -471,6 +491,13 @@ class _Awaiting(Endpoint[Item]):
                 self.stop_sending(lines, first, place[-1], opening, error)
                 raise
             raise
+
+
+def _never_done(channel: "weakref.ref[_Awaiting[Any]]", opening: Opening) -> None:
+    """Closes what a loop was to close that was closed before: nobody waits there. What has gone itself has done so."""
+    there = channel()
+    if there:
+        there._let_go(opening)
 
 
 _IN_TURN = _Awaiting._in_turn.__code__

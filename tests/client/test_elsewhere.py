@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import weakref
@@ -738,6 +739,89 @@ def test_a_loop_that_is_closed_before_it_has_closed_for_another_thread_leaves_no
     there = close()
     gc.collect()
     assert there() is None
+
+
+def test_a_loop_that_nobody_closes_leaves_nothing_when_it_is_forgotten(bus: Mount) -> None:
+    def close() -> int:
+        log = Aio.doors.subscribe(bus / "B_x")
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(log.open())
+        number: int = log.fileno()
+        reading = loop.create_task(log.read())
+        reading._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.run_until_complete(Aio().until_waiting(1))
+
+        def stop() -> None:
+            aside(log.close).join(DEADLINE)
+            loop.stop()
+
+        loop.call_soon(stop)
+        loop.run_forever()
+        return number
+
+    def forget() -> int:
+        number = close()
+        gc.collect()
+        return number
+
+    with pytest.warns(ResourceWarning, match="unclosed event loop"):
+        number = forget()
+    assert not _is_channel(number, bus)
+
+
+def test_what_a_handler_raises_is_not_lost_where_a_loop_has_closed(library: Any, bus: Mount) -> None:
+    """What it raises in a callback of the garbage collection would be."""
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+
+        async def close() -> None:
+            await library.until_waiting(1)
+            aside(log.close).join(DEADLINE)
+
+        with _interrupted(weakref.finalize.__call__.__code__) as hits:
+            await library.together(lambda: _is_told(log), close)
+        assert not hits
+
+    library.run(main)
+
+
+AT_EXIT = """
+import asyncio, atexit, sys, threading
+from futebus.client import aio
+
+log, waits, goes = aio.subscribe(sys.argv[1]), threading.Event(), threading.Event()
+
+async def main():
+    await log.open()
+    reading = asyncio.create_task(log.read())
+    await asyncio.sleep(0)
+    while not aio._doors._waiter._waited:
+        await asyncio.sleep(0.01)
+    waits.set()
+    goes.wait()
+    try:
+        await reading
+    except ValueError as error:
+        print(error)
+
+def end():
+    goes.set()
+    thread.join(60)
+
+atexit.register(end)
+thread = threading.Thread(target=asyncio.run, args=(main(),), daemon=True)
+thread.start()
+waits.wait()
+log.close()
+"""
+"""A loop of another thread has time for what it is to close when the program ends."""
+
+
+def test_a_loop_that_is_there_when_the_program_ends_closes_itself(bus: Mount) -> None:
+    words = subprocess.run([sys.executable, "-c", AT_EXIT, bus / "B_x"], capture_output=True, text=True, timeout=DEADLINE)
+    assert (words.stdout, words.stderr) == (f"{bus / 'B_x'} is not open\n", "")
 
 
 def test_a_loop_that_the_handler_of_a_signal_ends_where_it_closes_leaves_nothing(bus: Mount) -> None:
