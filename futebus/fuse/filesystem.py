@@ -107,6 +107,8 @@ class Directory(pyfuse3.Operations):
         self._listings = Listings(bus)
         self.nodes = Nodes(_hooks.prune, _hooks.lengthen, _hooks.outdate)
         self._insisted = Insisted()
+        self.was_used = False
+        """Whether somebody has asked for a name in it, or for all: who serves it does not, when he looks whether it is there."""
 
     def described(self, call: str, arguments: Sequence[object]) -> str:
         """A call as the log names it: see `answers.described`."""
@@ -180,6 +182,7 @@ class Directory(pyfuse3.Operations):
 
     @answered
     async def lookup(self, parent_inode: InodeT, name: FileNameT, ctx: RequestContext) -> EntryAttributes:
+        self.was_used = True
         if parent_inode != nodes.ROOT:
             raise FUSEError(errno.ENOTDIR)
         if name in (b".", b".."):
@@ -212,6 +215,7 @@ class Directory(pyfuse3.Operations):
 
     @answered
     async def opendir(self, inode: InodeT, ctx: RequestContext) -> FileHandleT:
+        self.was_used = True
         return FileHandleT(self._listings.open(ctx.uid))
 
     @answered

@@ -274,10 +274,13 @@ class Mounted:
             self._failure = f"who serves the bus cannot reach it: {os.strerror(number)}"
             pyfuse3.terminate()
             return
-        self._failure = None
-        self._on_ready()
+        self._be_ready()
         if self._manager:
             await self._report()
+
+    def _be_ready(self) -> None:
+        self._failure = None
+        self._on_ready()
 
     async def _answer(self) -> int:
         """What the bus answers, as `Asking.answer` has it."""
@@ -331,7 +334,9 @@ class Mounted:
 
     def _has_been_unmounted(self) -> None:
         self._mount = None
-        if self._failure:
+        if self._failure and self._directory.was_used:
+            self._be_ready()  # others have been quicker than who was to see whether it answers
+        elif self._failure:
             self._failure = _TOO_EARLY
 
     async def _shut_down(self) -> None:

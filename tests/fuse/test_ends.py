@@ -63,6 +63,24 @@ sys.exit(main(sys.argv[4:]))
 """
 """A daemon that gets a signal when it has called a function of its own: `OWNER NAME SIGNAL`."""
 
+UNSEEN = """
+import futebus.fuse.mount as life
+from pyfuse3 import FUSEError
+async def lookup(*asked):
+    raise FUSEError(2)
+life.Directory.lookup = lookup
+"""
+"""A daemon whose bus nobody uses: another test's view of all buses may find it."""
+
+LATE = """
+import os, signal, sys
+import futebus.fuse.mountpoint as mountpoint
+from futebus.commands.futebus import main
+mountpoint._ask = lambda *asked: os.kill(os.getpid(), signal.SIGSTOP)
+sys.exit(main(sys.argv[1:]))
+"""
+"""A daemon whose own question to its bus does not get there."""
+
 MOUNTED = ["life", "mounted_on"]
 """What it calls when the bus has just been mounted."""
 
@@ -73,7 +91,7 @@ def test_a_bus_that_is_unmounted_before_it_was_seen_to_answer_says_so(
     place: Path, start: Start, moment: list[str], is_kept: bool
 ) -> None:
     """What lies under it may answer in its place. And who looks at it just then keeps it connected."""
-    daemon = start(sys.executable, "-c", HARMED, *moment, str(int(signal.SIGSTOP)), "-f", place)
+    daemon = start(sys.executable, "-c", UNSEEN + HARMED, *moment, str(int(signal.SIGSTOP)), "-f", place)
     with contextlib.ExitStack() as opened:
         opened.callback(abort, place)
         until(lambda: (stat := stat_of(str(daemon.pid))) is not None and stat.state == "T", "it is mounted")
@@ -84,6 +102,27 @@ def test_a_bus_that_is_unmounted_before_it_was_seen_to_answer_says_so(
         _, said = daemon.communicate(timeout=DEADLINE)
         assert said.endswith(f"futebus: cannot mount on {place}: it was unmounted before it could be used\n")
         assert daemon.returncode == 1
+
+
+@pytest.mark.parametrize("options", [[], ["-f"], ["-f", "-o", "allow_other,user=nobody"]])
+def test_a_bus_that_others_have_used_before_its_daemon_was_to_see_whether_it_answers_was_there(
+    place: Path, start: Start, options: list[str]
+) -> None:
+    daemon = start(sys.executable, "-c", LATE, *options, place)
+    try:
+        until(lambda: device_of(place), "it is mounted")
+        assert "futebus" in (place / "_stat").read_text()
+        have_unmounted(place)
+        _, said = daemon.communicate(timeout=DEADLINE)
+        assert daemon.returncode == 0, said
+        if "-f" in options:
+            assert [line.rpartition(": ")[2] for line in said.splitlines()] == [
+                "a bus is mounted",
+                "unmounted, shutting down",
+                "the bus is gone",
+            ]
+    finally:
+        abort(place)
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "auto_unmount"], ["-o", "allow_other,user=nobody"]])
