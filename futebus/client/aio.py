@@ -6,7 +6,7 @@ Timeouts are those of asyncio, `asyncio.timeout` for example.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from weakref import WeakValueDictionary
 
 from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
@@ -33,6 +33,19 @@ class _Flag(asyncio.Event):
     def set(self) -> None:
         self.clear()  # or it would find, the second time, that it has been set
         super().set()
+
+
+@contextlib.contextmanager
+def _unless_closed(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Inside, a loop is asked for something. It may be closed, or be so meanwhile by its own thread: then that is that.
+
+    What the question finds then depends on how far that is: asyncio is not made for it.
+    """
+    try:
+        yield
+    except Exception:
+        if not loop.is_closed():
+            raise
 
 
 class _Asyncio:
@@ -62,11 +75,9 @@ class _Asyncio:
     def have(self, loop: object, done: Callable[[], object]) -> bool:
         if not isinstance(loop, asyncio.AbstractEventLoop) or not loop.is_running():
             return False
-        try:
+        with _unless_closed(loop):
             loop.call_soon_threadsafe(done)
-        except RuntimeError:  # it has just been closed
-            return False
-        return True
+        return not loop.is_closed()  # or nobody may ever look at what it is to do
 
     def is_over(self, loop: object) -> bool:
         return isinstance(loop, asyncio.AbstractEventLoop) and loop.is_closed()
@@ -113,13 +124,12 @@ class _Asyncio:
     def closing(self, descriptor: int) -> None:
         for ready in [*self._waited.get(descriptor, WeakValueDictionary()).values()]:
             loop = ready.get_loop()
-            if loop.is_closed():
-                continue
-            loop.remove_reader(descriptor)
-            loop.remove_writer(descriptor)
-            if not ready.done():
-                ready.set_result(None)  # the next call says that it is closed
-                loop.call_soon_threadsafe(int)  # the handler of a signal has interrupted its waiting, which goes on
+            with _unless_closed(loop):
+                loop.remove_reader(descriptor)
+                loop.remove_writer(descriptor)
+                if not ready.done():
+                    ready.set_result(None)  # the next call says that it is closed
+                    loop.call_soon_threadsafe(int)  # the handler of a signal has interrupted its waiting, which goes on
         self._waited.pop(descriptor, None)  # whoever comes out finds that it is not his any more
 
 

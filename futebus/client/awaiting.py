@@ -5,7 +5,6 @@ So calls have no timeouts: trio and asyncio have better ones.
 """
 
 import errno
-import itertools
 import math
 import operator
 import os
@@ -69,68 +68,104 @@ class Waiter(Protocol):
         """Is told that a descriptor is about to be closed, by who is where its loop is. Who waits for it is woken."""
 
 
+class Tenants:
+    """The loops whose tasks are in calls on a channel, or would be: the first of them is, and the others are refused.
+
+    Each notes and removes itself alone, in steps that no other thread can come between, so there is no lock: the handler of a
+    signal could keep one from being given back.
+
+    Args:
+        waiter: how they wait.
+    """
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.waiter = waiter
+        self.turns: list[Turns] = []
+        """All of those on the channel."""
+        self._all: dict[object, None] = {}
+
+    @property
+    def loop(self) -> object:
+        """The one whose tasks are in calls on the channel, None if there is none. One that is over is in none any more."""
+        for loop in [*self._all]:
+            if not self.waiter.is_over(loop):
+                return loop
+            self._all.pop(loop, None)
+        return None
+
+    def let_in(self, loop: object) -> bool:
+        """Notes a loop, by its own thread. Returns whether its tasks can make calls."""
+        self._all[loop] = None
+        return self.loop is loop
+
+    def let_out(self, loop: object) -> None:
+        """Forgets a loop if no task of it is in a call."""
+        if self.loop is not loop or all(turns.first(loop) is None for turns in self.turns):
+            self._all.pop(loop, None)
+
+
 class Turns:
     """Whose turn it is, of tasks that do the same. A task that was cancelled has its turn until it has come out.
 
     It is no lock of trio or asyncio: one that the handler of a signal keeps from giving it back would be held for ever.
 
     Args:
-        waiter: how they wait.
+        tenants: the loops whose tasks take turns on the channel. These turns are added to theirs.
         words: what the one does whose turn it is, for the message.
-        beside: the turns of the same channel, all of them of the tasks of one loop. These are added.
     """
 
-    def __init__(self, waiter: Waiter, words: str, beside: list["Turns"]) -> None:
-        self._waiter, self._words, self._beside = waiter, words, beside
+    def __init__(self, tenants: Tenants, words: str) -> None:
+        self._tenants, self._words = tenants, words
         self._all: OrderedDict[Flag, object] = OrderedDict()
         """Those who have come, each with its loop. It is the first one's turn."""
-        beside.append(self)
+        tenants.turns.append(self)
 
-    async def come(self, mine: Flag) -> None:
+    async def come(self, mine: Flag, loop: object) -> None:
         """Lets others run, and waits for the turn.
 
         Args:
             mine: for this turn alone, to be given to `leave` in any case.
+            loop: of the task.
 
         Raises:
             ClientError: a task of another loop has one on the channel.
         """
-        await self._waiter.checkpoint()
-        loop = self._waiter.loop()
-        for turns in self._beside:
-            if turns.loop() not in (None, loop):
-                raise ClientError(errno.EBUSY, f"a task of another loop {turns._words}: a channel is for the tasks of one")
+        await self._tenants.waiter.checkpoint()
+        if not self._tenants.let_in(loop):
+            words = next((turns._words for turns in self._tenants.turns if turns._all), "uses it")
+            raise ClientError(errno.EBUSY, f"a task of another loop {words}: a channel is for the tasks of one")
         self._all[mine] = loop
-        while next(iter(self._all)) is not mine:
+        while self.first(loop) is not mine:
             await mine.wait()
 
-    def leave(self, mine: Flag) -> None:
-        """Ends the turn, or the wait for it. To be called again if the handler of a signal has raised in it."""
+    def leave(self, mine: Flag, loop: object) -> None:
+        """Ends the turn, or the wait for it. To be called again if the handler of a signal has raised in it.
+
+        Args:
+            mine: the one that `come` was given, which may not have let it in.
+            loop: as well. Only its own tasks are woken: those of another are another thread's.
+        """
         self._all.pop(mine, None)
-        if self.are_taken:
-            next(iter(self._all)).set()
+        if self._tenants.loop is loop and (following := self.first(loop)) is not None:
+            following.set()
+        self._tenants.let_out(loop)
 
-    @property
-    def are_taken(self) -> bool:
-        """Whether it is somebody's turn."""
-        return self.loop() is not None
-
-    def loop(self) -> object:
-        """The loop of the one whose turn it is, None if there is none. Those of a loop that is over have none any more."""
+    def first(self, loop: object) -> Flag | None:
+        """The one whose turn it is, of the tasks of the loop that is let in. Those of one before are over."""
         while self._all:
             try:
-                first, loop = next(iter(self._all.items()))
-            except (KeyError, RuntimeError, StopIteration):  # of another loop, one has come or left since
+                first, of = next(iter(self._all.items()))
+            except (KeyError, RuntimeError, StopIteration):  # where garbage is collected, a task of one before has come out
                 continue
-            if not self._waiter.is_over(loop):
-                return loop
+            if of is loop:
+                return first
             self._all.pop(first, None)
         return None
 
     @property
-    def loops(self) -> tuple[object, ...]:
-        """The loops of those who have come, as any thread may ask."""
-        return (*self._all.values(),)
+    def are_taken(self) -> bool:
+        """Whether it is somebody's turn, as a task asks that has one beside."""
+        return self.first(self._tenants.loop) is not None
 
 
 class Iteration(Generic[Read]):
@@ -153,10 +188,12 @@ class Iteration(Generic[Read]):
         closings = self._channel.closings
         try:
             return await self._read()
-        except Ended:
+        except Ended as error:
+            if not is_own(error):
+                raise
             raise StopAsyncIteration from None
-        except NotOpen:
-            if not self._channel.was_left_since(closings):
+        except NotOpen as error:
+            if not is_own(error) or not self._channel.was_left_since(closings):
                 raise
             raise StopAsyncIteration from None  # it was closed in the loop, or by another task
 
@@ -171,11 +208,11 @@ class _Awaiting(Endpoint[Item]):
         super().__init__(way, cut, is_blocking=False)
 
     def _begin(self) -> None:
-        turns: list[Turns] = []
-        self._reading, self._sending = Turns(self._waiter, "reads", turns), Turns(self._waiter, "sends", turns)
-        self._opening = Turns(self._waiter, "opens it again", turns)
-        for opening in self._handed_over.copy():  # a child of fork(2) has no loop that would do it
-            self._let_go(opening)
+        super()._begin()
+        self._handed_over.clear()  # a child of fork(2) has no loop that would do it
+        self._tenants = Tenants(self._waiter)
+        self._reading, self._sending = Turns(self._tenants, "reads"), Turns(self._tenants, "sends")
+        self._opening = Turns(self._tenants, "opens it again")
 
     def __del__(self) -> None:
         for opening in getattr(self, "_handed_over", ()):
@@ -195,8 +232,8 @@ class _Awaiting(Endpoint[Item]):
         The handler of a signal that has interrupted a task in such a call is not that task, which goes on with the descriptor.
         """
         here = None if _is_within_a_turn() else self._waiter.here()
-        loops = itertools.chain(self._reading.loops, self._sending.loops)
-        return next((loop for loop in loops if loop is not here and not self._waiter.is_over(loop)), None)
+        loop = self._tenants.loop
+        return None if loop is here else loop
 
     def _close(self, opening: Opening) -> None:
         """Closes what tasks may wait for, who come out of that.
@@ -210,15 +247,24 @@ class _Awaiting(Endpoint[Item]):
 
             def work() -> None:
                 self._close_there(opening)
+                forget()
+
+            def forget() -> None:
                 for each in ends:
                     each.detach()  # or what the handler of a signal raises in that would be lost
 
             ends: list[weakref.finalize[..., Any]] = []
             self._handed_over[opening] = loop
-            if self._waiter.have(loop, work):
-                end = weakref.finalize(work, _never_done, weakref.ref(self), opening)
-                end.atexit = False
-                ends.append(end)
+            is_heard = False
+            try:
+                # Before it is handed over: it may be done at once. Noted in the same step, or it would go off behind an error.
+                ends += map(weakref.finalize, (work,), (_never_done,), (weakref.ref(self),), (opening,))
+                ends[0].atexit = False
+                is_heard = self._waiter.have(loop, work)
+            finally:
+                if not is_heard:
+                    forget()
+            if is_heard:
                 return
         self._close_here(opening)
 
@@ -252,27 +298,36 @@ class _Awaiting(Endpoint[Item]):
         Raises:
             Refused: its tasks are another thread's, which needs one descriptor more, and too many files are open.
         """
-        if self._loop_elsewhere() is None:
-            if self.is_open:
-                self._waiter.closing(self._now.file)
-            return super().detach()
-        copies: list[int] = []
+        nothing, copies = Opening(), list[int]()
+        opening, was_left = self._now, self._is_left
+        if opening.file < 0:
+            raise self._left()
         try:
-            copies += map(os.dup, (self.fileno(),))
-            nothing = Opening()
-            opening, self._now = self._now, nothing
-            self._is_left = True
-            self._closings += 1
-            try:
-                self._close(opening)
-            except BaseException:
-                self._close(opening)
-                raise
+            self._is_left = True  # who is in a call on it must not open it again
+            self._now = nothing  # before it is asked who is in one: whoever begins one finds this
+            if self._loop_elsewhere() is not None:
+                copies += map(os.dup, (opening.file,))
         except BaseException as error:
             for copy in copies:
                 os.close(copy)
+            if self._now is nothing:
+                self._now, self._is_left = opening, was_left
+            else:  # the handler of a signal has left it, or opened it again
+                self._close(opening)
             if isinstance(error, OSError) and is_own(error):
                 raise not_opened(str(self.path), self.way.name, error, creates=False) from None
+            raise
+        self._closings += 1
+        try:
+            if not copies:
+                self._waiter.closing(opening.file)
+                return opening.file
+            self._note_leaving(opening)
+            self._close(opening)
+        except BaseException:  # the handler of a signal
+            self._close(opening)
+            for copy in copies:
+                os.close(copy)
             raise
         return copies[0]
 
@@ -325,16 +380,16 @@ class _Awaiting(Endpoint[Item]):
         Raises:
             ValueError: he has closed it while the turn was waited for, and may have opened it again.
         """
-        closings, mine = self._closings, self._waiter.event()
+        closings, mine, loop = self._closings, self._waiter.event(), self._waiter.loop()
         try:
-            await turns.come(mine)
+            await turns.come(mine, loop)
             self._check_not_closed(closings)
             return await work(closings)
         finally:
             try:
-                turns.leave(mine)
+                turns.leave(mine, loop)
             except BaseException:  # the handler of a signal
-                turns.leave(mine)
+                turns.leave(mine, loop)
                 raise
             if self._handed_over:
                 self._close_handed_over()
@@ -594,10 +649,12 @@ class Service(_Awaiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
             return False  # the bus takes empty lines and discards them
         try:
             await self._send(lines, opening_of(client))
-        except NoClient:
+        except NoClient as error:
+            if not is_own(error):
+                raise
             return False
-        except NoBus:
-            if not self._comes_again:
+        except NoBus as error:
+            if not self._comes_again or not is_own(error):
                 raise
             return False  # with the bus, everybody has left
         return True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypedDict, Unpack, overload
 
 from .channel import Mastery, Way, way_to
-from .errors import NoBus, NoClient
+from .errors import NoBus, NoClient, is_own
 from .messages import Event, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
 from .waiting import Waiting
 
@@ -142,10 +142,12 @@ class Service(Waiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
             return False  # the bus takes empty lines and discards them
         try:
             self._send(lines, timeout, opening_of(client))
-        except NoClient:
+        except NoClient as error:
+            if not is_own(error):
+                raise
             return False
-        except NoBus:
-            if not self._comes_again:
+        except NoBus as error:
+            if not self._comes_again or not is_own(error):
                 raise
             return False  # with the bus, everybody has left
         return True

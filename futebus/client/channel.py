@@ -253,11 +253,17 @@ class Endpoint(Generic[Item]):
         self._is_shut = False
         """Whether its master has ended it, for good."""
         self._read_bytes = FEW_BYTES
+        self._leaving: dict[Opening, None] = {}
+        """What is not the one that is open now any more, or is about to be, and may be open yet."""
         self._begin()
         _THERE.add(self)
 
     def _begin(self) -> None:
-        """Notes that no call is being made on the channel."""
+        """Notes that no call is being made on the channel. What other threads were about to close, a child of fork(2) does."""
+        for opening in self._leaving:
+            if opening is not self._now:
+                opening.close()
+        self._leaving.clear()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.way.path}{'' if self.is_open else ', not open'}>"
@@ -370,6 +376,7 @@ class Endpoint(Generic[Item]):
 
     def _take(self, opening: Opening) -> None:
         """Makes an opening of the channel the one that is open now, and closes the one before."""
+        self._note_leaving(self._now)
         before, self._now, opening.was_taken = self._now, opening, True
         if before.file >= 0:
             try:
@@ -377,6 +384,14 @@ class Endpoint(Generic[Item]):
             except BaseException:  # the handler of a signal has raised, if only where that begins
                 self._close(before)
                 raise
+
+    def _note_leaving(self, opening: Opening) -> None:
+        """Notes what is about to be left, until it is closed."""
+        for each in [*self._leaving]:
+            if each.file < 0:
+                self._leaving.pop(each, None)
+        if opening.file >= 0:
+            self._leaving[opening] = None
 
     def _close(self, opening: Opening) -> None:
         """Closes what nobody makes calls on any more. May be called twice."""

@@ -47,6 +47,7 @@ class Waiting(Endpoint[Item]):
         self._open(way.wait)
 
     def _begin(self) -> None:
+        super()._begin()
         # The handler of a signal may do what the thread is in the middle of: so they can be had again by who has them.
         self._hurry = _Hurry()
         self._opening = threading.RLock()
@@ -126,6 +127,7 @@ class Waiting(Endpoint[Item]):
     def _keep_when_free(self, gone: Opening, closings: int, end: float | None) -> None:
         """Takes what can still be read from a channel that has ended, as soon as nobody else does, and leaves it."""
         nothing = Opening()  # before: a handler could come in that, and open the channel again
+        self._note_leaving(gone)
         found, self._now = self._now, nothing  # who begins to read finds that
         if found is not gone:
             return  # its owner has just closed it
@@ -140,6 +142,7 @@ class Waiting(Endpoint[Item]):
         except BaseException:  # the handler of a signal has raised: who comes next finds it as it was
             if self._now is nothing and self._closings == closings:
                 self._now = gone
+                self._leaving.pop(gone, None)
             else:
                 self._close(gone)
             raise
@@ -279,10 +282,12 @@ class Waiting(Endpoint[Item]):
             closings = self._closings
             try:
                 self._fill(None)
-            except Ended:
+            except Ended as error:
+                if not is_own(error):
+                    raise
                 return
-            except NotOpen:
-                if not self.was_left_since(closings):
+            except NotOpen as error:
+                if not is_own(error) or not self.was_left_since(closings):
                     raise
                 return  # it was closed in the loop, or by another thread
 

@@ -530,11 +530,11 @@ def test_a_turn_ends_though_the_handler_of_a_signal_raises_there(
     raised: list[Turns] = []
     leave = Turns.leave
 
-    def interrupted(turns: Turns, mine: Any) -> None:
+    def interrupted(turns: Turns, mine: Any, loop: object) -> None:
         if not raised:
             raised.append(turns)
             raise InterruptedError
-        leave(turns, mine)
+        leave(turns, mine, loop)
 
     async def main() -> None:
         async with library.doors.connect(bus / "B_x") as one:

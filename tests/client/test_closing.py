@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import futebus.client as client
+import futebus.client.aio
+import futebus.client.trio
 from futebus.client import waking
 from futebus.client.entry import enter
 
@@ -146,3 +148,41 @@ def test_its_name_in_a_debugger(bus: Mount) -> None:
     assert repr(log) == f"<Reader of {bus / 'B_x'}>"
     log.close()
     assert repr(log) == f"<Reader of {bus / 'B_x'}, not open>"
+
+
+@pytest.mark.parametrize("doors", [client, futebus.client.aio, futebus.client.trio])
+def test_a_child_leaves_what_another_thread_is_about_to_close(bus: Mount, monkeypatch: pytest.MonkeyPatch, doors: Any) -> None:
+    """That thread is not there in the child."""
+    jobs = doors.collect(bus / "U_x")
+    if not jobs.is_open:
+        jobs.open_nowait()
+    close, is_about, goes = type(jobs)._close, threading.Event(), threading.Event()
+
+    def close_slowly(channel: Any, opening: Any) -> None:
+        is_about.set()
+        goes.wait(DEADLINE)
+        close(channel, opening)
+
+    monkeypatch.setattr(type(jobs), "_close", close_slowly)
+    closing = aside(jobs.close)
+    assert is_about.wait(DEADLINE)
+    monkeypatch.undo()
+    end, begin = os.pipe()
+    ready, say = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(begin)
+            os.write(say, b"!")
+            os.read(end, 1)
+        finally:
+            os._exit(0)
+    try:
+        assert os.read(ready, 1) == b"!"
+        goes.set()
+        closing.join(DEADLINE)
+        client.collect(bus / "U_x").close()
+    finally:
+        for descriptor in (end, begin, ready, say):
+            os.close(descriptor)
+        os.waitpid(child, 0)

@@ -20,12 +20,14 @@ from typing import Any
 import pytest
 
 import futebus.client as client
+from futebus.client import awaiting
 from futebus.client.aio import _Asyncio
-from futebus.client.awaiting import _Awaiting
+from futebus.client.awaiting import Tenants, Turns, _Awaiting
 from futebus.client.channel import Endpoint, Opening
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.recorders import Remounting
+from ..helpers.signals import Interrupt, interrupted
 from ..helpers.waiting import DEADLINE, until
 from .libraries import Aio
 from .threads import aside
@@ -65,49 +67,6 @@ def _by_another(how: str, work: Callable[[], object]) -> None:
         threading.Timer(SOON_SECONDS, signal.pthread_kill, (main, signal.SIGUSR1)).start()
     else:
         threading.Timer(SOON_SECONDS, work).start()
-
-
-class Interrupt(Exception):
-    """What the handler of a signal raises."""
-
-
-def _raise(number: int, frame: FrameType | None) -> None:
-    raise Interrupt
-
-
-@contextlib.contextmanager
-def _interrupted(
-    code: CodeType,
-    is_there: Callable[[FrameType], object] = lambda frame: True,
-    handle: Callable[[int, FrameType | None], object] = _raise,
-) -> Iterator[list[bool]]:
-    """Has the handler of a signal do something, or raise, where a function is first at a place, or called if it is any."""
-    hits: list[bool] = []
-
-    def interrupt(frame: FrameType) -> None:
-        if not hits and is_there(frame):
-            hits.append(True)
-            sys.settrace(None)
-            signal.raise_signal(signal.SIGUSR1)
-
-    def enter(frame: FrameType, event: str, arg: object) -> Any:
-        if frame.f_code is not code:
-            return None
-        interrupt(frame)
-        return step
-
-    def step(frame: FrameType, event: str, arg: object) -> Any:
-        interrupt(frame)
-        return step
-
-    was = signal.signal(signal.SIGUSR1, handle)
-    tracing = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        yield hits
-    finally:
-        sys.settrace(tracing)
-        signal.signal(signal.SIGUSR1, was)
 
 
 # ---------------------------------------------------------------------------------------------- threads and handlers
@@ -225,6 +184,42 @@ def test_what_another_gives_away_can_be_read_there(library: Any, bus: Mount) -> 
     os.close(given[0])
 
 
+def test_who_begins_to_read_what_another_gives_away_is_told(library: Any, bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiter, given = library.doors._doors._waiter, list[int]()
+    closing = waiter.closing
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        begins, has_begun = threading.Event(), threading.Event()
+
+        def close_slowly(descriptor: int) -> None:
+            closing(descriptor)
+            if threading.current_thread() is giving:
+                begins.set()
+                has_begun.wait(DEADLINE)
+
+        async def read() -> None:
+            begins.wait(DEADLINE)
+            await _is_told(log)
+            has_begun.set()
+
+        async def wait() -> None:
+            while not has_begun.is_set() and not library.waiting:
+                await library.pause()
+            has_begun.set()
+
+        with monkeypatch.context() as patch:
+            giving = threading.Thread(target=lambda: given.append(log.detach()), daemon=True)
+            patch.setattr(waiter, "closing", close_slowly)
+            giving.start()
+            assert not await library.is_late(lambda: library.together(read, wait))
+            giving.join(DEADLINE)
+
+    library.run(main)
+    os.close(given[0])
+
+
 def test_what_cannot_be_given_away_stays_open(library: Any, bus: Mount) -> None:
     async def main() -> None:
         log = library.doors.subscribe(bus / "B_x")
@@ -290,7 +285,7 @@ def test_a_handler_that_closes_and_opens_does_not_lend_the_descriptor_to_another
             log.open_nowait()
 
         code = type(log._waiter).until_readable.__code__
-        with _interrupted(code, handle=change) as hits, pytest.raises(ValueError, match="is not open as it was"):
+        with interrupted(code, handle=change) as hits, pytest.raises(ValueError, match="is not open as it was"):
             await log.read()
         assert hits
         assert log.fileno() != number
@@ -505,6 +500,90 @@ def test_a_child_may_use_what_its_parent_waits_for(bus: Mount) -> None:
 # ---------------------------------------------------------------------------------------------- interrupts
 
 
+class Watched:
+    """What a task waits for, which notes who sets it.
+
+    Args:
+        flag: that.
+        sets: the threads that have made it, and set it.
+    """
+
+    def __init__(self, flag: Any, sets: set[tuple[int, int]]) -> None:
+        self.wait, self._set, self._sets, self._thread = flag.wait, flag.set, sets, threading.get_ident()
+
+    def set(self) -> None:
+        self._sets.add((self._thread, threading.get_ident()))
+        self._set()
+
+
+def test_who_is_refused_wakes_nobody_of_the_loop_that_is_let_in(
+    library: Any, bus: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a loop are woken by its own thread alone."""
+    waiter, sets = library.doors._doors._waiter, set[tuple[int, int]]()
+    event = waiter.event
+    monkeypatch.setattr(waiter, "event", lambda: Watched(event(), sets))
+
+    async def main() -> None:
+        async with library.doors.subscribe(bus / "B_x") as log:
+
+            async def read() -> None:
+                await log.read()
+
+            async def refused() -> None:
+                for _ in range(3):
+                    with pytest.raises(client.ClientError, match="a task of another loop reads"):
+                        await log.read()
+
+            async def meet() -> None:
+                await library.until_waiting(1)
+                await library.elsewhere(refused)
+                client.publish(bus / "B_x", "one", "two", "three")
+
+            await library.together(read, read, read, meet)
+
+    library.run(main)
+    assert sets == {(threading.get_ident(), threading.get_ident())}
+
+
+@pytest.mark.parametrize("function", [Turns.come, Tenants.let_in, Turns.first])
+def test_of_two_loops_that_come_at_one_moment_one_is_let_in(library: Any, bus: Mount, function: Any) -> None:
+    """The one of another thread comes where the first is in the middle of that: at each line."""
+    code = function.__code__
+    lines = sorted({line for _, _, line in code.co_lines() if line and line > code.co_firstlineno})
+    for line in lines:
+        told: list[str] = []
+
+        async def main(line: int = line, told: list[str] = told) -> None:
+            async with library.doors.subscribe(bus / "B_x") as log:
+
+                async def read() -> None:
+                    try:
+                        told.append(await log.read())
+                    except client.ClientError as error:
+                        told.append(os.strerror(error.errno or 0))
+
+                def come(*_: object) -> None:
+                    others.append(aside(lambda: library.run(read)))
+                    until(lambda: told or log._reading._all, "the other one is refused, or let in")
+
+                others: list[threading.Thread] = []
+
+                async def meet() -> None:
+                    while others and not told:
+                        await library.pause()
+                    client.publish(bus / "B_x", "one", "two")
+
+                with interrupted(code, lambda frame: frame.f_lineno == line, come):
+                    await library.together(read, meet)
+                while any(each.is_alive() for each in others):
+                    await library.pause()
+                assert len(told) == 1 + len(others), "each is told"
+                assert set(told) <= {"one", "two", "Device or resource busy"}
+
+        library.run(main)
+
+
 def test_the_next_one_is_woken_though_the_handler_of_a_signal_raises_there(bus: Mount) -> None:
     """Of asyncio. What Ctrl-C raises in a program of trio does not come in the middle of that."""
     got: list[str] = []
@@ -520,7 +599,7 @@ def test_the_next_one_is_woken_though_the_handler_of_a_signal_raises_there(bus: 
             reading = [asyncio.create_task(read()) for _ in range(3)]
             await library.until_waiting(1)
             await library.pause()
-            with _interrupted(asyncio.Event.set.__code__, lambda frame: "fut" in frame.f_locals) as hits:
+            with interrupted(asyncio.Event.set.__code__, lambda frame: "fut" in frame.f_locals) as hits:
                 client.publish(bus / "B_x", "one", "two", "three")
                 await asyncio.wait(reading, timeout=DEADLINE)
             assert hits
@@ -539,7 +618,7 @@ def test_who_closes_again_wakes_who_waits_though_the_handler_of_a_signal_has_rai
         reading = asyncio.create_task(log.read())
         await library.until_waiting(1)
         code = _Asyncio.closing.__code__
-        with _interrupted(code, lambda frame: "ready" in frame.f_locals) as hits, pytest.raises(Interrupt):
+        with interrupted(code, lambda frame: "ready" in frame.f_locals) as hits, pytest.raises(Interrupt):
             log.close()
         assert hits
         log.close()
@@ -557,7 +636,7 @@ def test_a_loop_does_not_spin_though_the_handler_of_a_signal_has_kept_a_task_fro
         async with library.doors.subscribe(bus / "B_x") as log:
             reading = asyncio.create_task(log.read())
             await library.until_waiting(1)
-            with _interrupted(asyncio.SelectorEventLoop.remove_reader.__code__) as hits:
+            with interrupted(asyncio.SelectorEventLoop.remove_reader.__code__) as hits:
                 client.publish(bus / "B_x", "hello")
                 with pytest.raises(Interrupt):
                     await reading
@@ -579,7 +658,7 @@ def test_nothing_is_accepted_of_what_an_interrupt_keeps_from_its_turn(bus: Mount
                 first = asyncio.create_task(out.send("a", "b", "c"))
                 second = asyncio.create_task(out.send("d"))
                 code = _Awaiting._send_in_turn.__code__
-                with _interrupted(code, lambda frame: frame.f_locals.get("lines") == b"d\n") as hits:
+                with interrupted(code, lambda frame: frame.f_locals.get("lines") == b"d\n") as hits:
                     assert await first == 3
                     with pytest.raises(Interrupt):
                         await second
@@ -595,14 +674,14 @@ def test_an_interrupt_behind_a_refusal_does_not_forget_what_was_accepted(bus: Mo
 
     async def main() -> None:
         async with Aio.doors.publisher(bus / "B_x") as out:
-            with _interrupted(Endpoint.stop_sending.__code__) as hits, pytest.raises(Interrupt):
+            with interrupted(Endpoint.stop_sending.__code__) as hits, pytest.raises(Interrupt):
                 await out.send("a", "b", long)
             assert hits
             assert out.accepted == 2
 
     Aio().run(main)
     with client.publisher(bus / "B_x") as out:
-        with _interrupted(Endpoint.stop_sending.__code__) as hits, pytest.raises(Interrupt):
+        with interrupted(Endpoint.stop_sending.__code__) as hits, pytest.raises(Interrupt):
             out.send("a", "b", long)
         assert hits
         assert out.accepted == 2
@@ -641,7 +720,7 @@ def test_a_loop_closes_for_another_thread_though_the_handler_of_a_signal_raises_
         number = log.fileno()
         reading = asyncio.create_task(log.read())
         await library.until_waiting(1)
-        with _interrupted(_Asyncio.closing.__code__, lambda frame: "ready" in frame.f_locals) as hits:
+        with interrupted(_Asyncio.closing.__code__, lambda frame: "ready" in frame.f_locals) as hits:
             aside(log.close)
             with pytest.raises(ValueError, match="is not open"):
                 await reading
@@ -661,7 +740,7 @@ def test_what_is_closed_is_left_though_the_handler_of_a_signal_raises_there(bus:
         await log.open()
         reading = asyncio.create_task(log.read())
         await library.until_waiting(1)
-        with _interrupted(where.__code__) as hits, pytest.raises(Interrupt):
+        with interrupted(where.__code__) as hits, pytest.raises(Interrupt):
             log.close()
         assert hits
         assert not log.is_open
@@ -701,7 +780,7 @@ def test_a_callback_that_the_handler_of_a_signal_interrupts_bears_that_it_closes
         await log.open()
         reading = asyncio.create_task(_is_told(log))
         await library.until_waiting(1)
-        with _interrupted(tell, lambda frame: frame.f_lineno > tell.co_firstlineno + 1, lambda *_: log.close()) as hits:
+        with interrupted(tell, lambda frame: frame.f_lineno > tell.co_firstlineno + 1, lambda *_: log.close()) as hits:
             client.publish(bus / "B_x", "hello")
             await reading
         assert hits
@@ -780,11 +859,100 @@ def test_what_a_handler_raises_is_not_lost_where_a_loop_has_closed(library: Any,
             await library.until_waiting(1)
             aside(log.close).join(DEADLINE)
 
-        with _interrupted(weakref.finalize.__call__.__code__) as hits:
+        with interrupted(weakref.finalize.__call__.__code__) as hits:
             await library.together(lambda: _is_told(log), close)
         assert not hits
 
     library.run(main)
+
+
+def test_a_loop_that_closes_at_once_leaves_nothing_to_who_has_asked_it(
+    library: Any, bus: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a handler raises where garbage is collected would be lost there, too."""
+    waiter, late = library.doors._doors._waiter, []
+    have = waiter.have
+    monkeypatch.setattr(awaiting, "_never_done", lambda *given: late.append(given))
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        opening = log._now
+
+        def have_done(loop: object, done: Callable[[], object]) -> bool:
+            is_heard: bool = have(loop, done)
+            if opening in log._handed_over:
+                until(lambda: opening.file < 0, "the loop has closed it")
+            return is_heard
+
+        async def close() -> None:
+            await library.until_waiting(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(waiter, "have", have_done)
+                closing = aside(log.close)
+                while closing.is_alive():
+                    await library.pause()
+
+        await library.together(lambda: _is_told(log), close)
+
+    library.run(main)
+    assert not late
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_loop_may_be_closed_while_another_thread_asks_it_to_close(bus: Mount, is_running: bool, number: int) -> None:
+    """Behind the first, second... look of the other thread whether it is."""
+    reached, closed, looks = threading.Event(), threading.Event(), iter(range(1, 1000))
+    goes = threading.Event()
+
+    class Loop(asyncio.SelectorEventLoop):
+        def _look(self) -> None:
+            if threading.current_thread() is closing and next(looks) == number:
+                reached.set()
+                closed.wait(DEADLINE)
+
+        def is_closed(self) -> bool:
+            try:
+                return super().is_closed()
+            finally:
+                self._look()
+
+        def _check_closed(self) -> None:
+            super()._check_closed()  # type: ignore[misc]
+            self._look()
+
+    def close() -> None:
+        goes.wait(DEADLINE)
+        try:
+            jobs.close()
+        except BaseException as error:
+            errors.append(error)
+        reached.set()
+
+    async def wait() -> None:
+        goes.set()
+        reached.wait(DEADLINE)
+
+    errors: list[BaseException] = []
+    closing = threading.Thread(target=close, daemon=True)
+    jobs = Aio.doors.collect(bus / "U_x")
+    loop = Loop()
+    loop.run_until_complete(jobs.open())
+    reading = loop.create_task(jobs.read())
+    reading._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.run_until_complete(Aio().until_waiting(1))
+    closing.start()
+    if is_running:
+        loop.run_until_complete(wait())
+    else:
+        goes.set()
+        reached.wait(DEADLINE)
+    loop.close()
+    closed.set()
+    closing.join(DEADLINE)
+    assert not errors
+    client.collect(bus / "U_x").close()
 
 
 AT_EXIT = """
@@ -842,7 +1010,7 @@ def test_a_loop_that_the_handler_of_a_signal_ends_where_it_closes_leaves_nothing
 
     loop.call_soon(end)
     code = _Awaiting._close_handed_over.__code__
-    with _interrupted(code, lambda frame: "loop" in frame.f_locals, handle) as hits, pytest.raises(KeyboardInterrupt):
+    with interrupted(code, lambda frame: "loop" in frame.f_locals, handle) as hits, pytest.raises(KeyboardInterrupt):
         loop.run_forever()
     assert hits
     with pytest.raises(KeyboardInterrupt):

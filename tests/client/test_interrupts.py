@@ -7,19 +7,17 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import futebus.client as client
+from futebus.client.channel import Endpoint
 
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.signals import Handler, at_a_signal
+from ..helpers.signals import Handler, Interrupt, at_a_signal, interrupted
 from ..helpers.waiting import DEADLINE, until
 from .threads import aside
-
-
-class Interrupt(Exception):
-    """What a signal's handler raises."""
 
 
 def _at_a_signal(bus: Mount, channel: str, waits: str, do: Handler) -> contextlib.AbstractContextManager[None]:
@@ -79,6 +77,66 @@ def test_what_a_handler_meets_on_another_channel_is_no_word_of_this_one(bus: Mou
         with _at_a_signal(bus, "B_y", "read", lambda: other.send("x")), pytest.raises(ValueError, match="B_x is not open"):
             log.read()
         assert log.joins == 1
+
+
+@pytest.fixture
+def ended(bus: Mount) -> Iterator[client.Reader[str]]:
+    """A channel that has ended."""
+    with client.collect(bus / "U_ended") as master, client.subscribe(bus / "U_ended") as ended:
+        master.close()
+        yield ended
+
+
+def test_the_end_of_another_channel_is_not_that_of_this_one(bus: Mount, ended: client.Reader[str]) -> None:
+    with client.subscribe(bus / "B_y") as log:
+        with _at_a_signal(bus, "B_y", "read", lambda: print(ended.read())), pytest.raises(client.Ended, match="U_ended"):
+            for _ in log:
+                pass
+        client.publish(bus / "B_y", "next")
+        assert log.read() == "next"
+
+
+def test_the_end_of_another_channel_does_not_end_a_loop_of_tasks(library: Any, bus: Mount, ended: client.Reader[str]) -> None:
+    async def main() -> None:
+        async with library.doors.subscribe(bus / "B_y") as log:
+            client.publish(bus / "B_y", "x")
+            with (
+                interrupted(Endpoint._hand.__code__, handle=lambda *_: print(ended.read())),
+                pytest.raises(client.Ended, match="U_ended"),
+            ):
+                async for _ in log:
+                    pass
+            assert await log.read() == "x"
+
+    library.run(main)
+
+
+def test_who_has_left_another_channel_has_not_left_this_one(bus: Mount) -> None:
+    with client.serve(bus / "S_x") as service, client.connect(bus / "S_x") as slave, client.join(bus / "A_x") as peer:
+        with (
+            interrupted(Endpoint.begin_sending.__code__, handle=lambda *_: peer.send(77, "x")),
+            pytest.raises(client.NoClient, match="A_x"),
+        ):
+            service.answer(slave.id, "lost")
+        assert service.answer(slave.id, "next")
+        assert slave.read(timeout=60) == "next"
+
+
+def test_who_has_left_another_channel_of_tasks_has_not_left_this_one(library: Any, bus: Mount) -> None:
+    async def main() -> None:
+        with client.connect(bus / "S_x", wait=60) as slave, client.join(bus / "A_x") as peer:
+            with (
+                interrupted(Endpoint.begin_sending.__code__, handle=lambda *_: peer.send(77, "x")),
+                pytest.raises(client.NoClient, match="A_x"),
+            ):
+                await service.answer(slave.id, "lost")
+            assert await service.answer(slave.id, "next")
+            assert slave.read(timeout=60) == "next"
+
+    service = library.doors.serve(bus / "S_x")
+    service.open_nowait()
+    library.run(main)
+    service.close()
 
 
 class Dear(str):

@@ -3,8 +3,11 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
 
 from .waiting import DEADLINE
 
@@ -39,3 +42,46 @@ def at_a_signal(
     finally:
         killing.join(DEADLINE)
         signal.signal(number, before)
+
+
+class Interrupt(Exception):
+    """What the handler of a signal raises."""
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Interrupt
+
+
+@contextlib.contextmanager
+def interrupted(
+    code: CodeType,
+    is_there: Callable[[FrameType], object] = lambda frame: True,
+    handle: Callable[[int, FrameType | None], object] = _raise,
+) -> Iterator[list[bool]]:
+    """Has the handler of a signal do something, or raise, where a function is first at a place, or called if it is any."""
+    hits: list[bool] = []
+
+    def interrupt(frame: FrameType) -> None:
+        if not hits and is_there(frame):
+            hits.append(True)
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGUSR1)
+
+    def enter(frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code is not code:
+            return None
+        interrupt(frame)
+        return step
+
+    def step(frame: FrameType, event: str, arg: object) -> Any:
+        interrupt(frame)
+        return step
+
+    was = signal.signal(signal.SIGUSR1, handle)
+    tracing = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield hits
+    finally:
+        sys.settrace(tracing)
+        signal.signal(signal.SIGUSR1, was)
