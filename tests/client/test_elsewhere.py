@@ -547,8 +547,13 @@ def test_who_is_refused_wakes_nobody_of_the_loop_that_is_let_in(
 
 
 @pytest.mark.parametrize("function", [Turns.come, Tenants.let_in, Turns.first])
-def test_of_two_loops_that_come_at_one_moment_one_is_let_in(library: Any, bus: Mount, function: Any) -> None:
+def test_of_two_loops_that_come_at_one_moment_one_is_let_in(
+    library: Any, bus: Mount, monkeypatch: pytest.MonkeyPatch, function: Any
+) -> None:
     """The one of another thread comes where the first is in the middle of that: at each line."""
+    waiter, sets = library.doors._doors._waiter, set[tuple[int, int]]()
+    event = waiter.event
+    monkeypatch.setattr(waiter, "event", lambda: Watched(event(), sets))
     code = function.__code__
     lines = sorted({line for _, _, line in code.co_lines() if line and line > code.co_firstlineno})
     for line in lines:
@@ -582,6 +587,7 @@ def test_of_two_loops_that_come_at_one_moment_one_is_let_in(library: Any, bus: M
                 assert set(told) <= {"one", "two", "Device or resource busy"}
 
         library.run(main)
+    assert all(made == woken for made, woken in sets), "none waits for one of the other"
 
 
 def test_the_next_one_is_woken_though_the_handler_of_a_signal_raises_there(bus: Mount) -> None:
