@@ -98,10 +98,12 @@ class Tenants:
         self._all[loop] = None
         return self.loop is loop
 
-    def let_out(self, loop: object) -> None:
-        """Forgets a loop if no task of it is in a call."""
-        if self.loop is not loop or all(turns.first(loop) is None for turns in self.turns):
+    def let_out(self, loop: object) -> bool:
+        """Forgets a loop if no task of it is in a call. Returns whether that is so."""
+        is_out = self.loop is not loop or all(turns.first(loop) is None for turns in self.turns)
+        if is_out:
             self._all.pop(loop, None)
+        return is_out
 
 
 class Turns:
@@ -146,9 +148,8 @@ class Turns:
             loop: as well. Only its own tasks are woken: those of another are another thread's.
         """
         self._all.pop(mine, None)
-        if self._tenants.loop is loop and (following := self.first(loop)) is not None:
+        if not self._tenants.let_out(loop) and (following := self.first(loop)) is not None:
             following.set()
-        self._tenants.let_out(loop)
 
     def first(self, loop: object) -> Flag | None:
         """The one whose turn it is, of the tasks of the loop that is let in. Those of one before are over."""
@@ -302,6 +303,7 @@ class _Awaiting(Endpoint[Item]):
         opening, was_left = self._now, self._is_left
         if opening.file < 0:
             raise self._left()
+        self._leaving.pop(opening, None)
         try:
             self._is_left = True  # who is in a call on it must not open it again
             self._now = nothing  # before it is asked who is in one: whoever begins one finds this

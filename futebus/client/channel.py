@@ -405,6 +405,7 @@ class Endpoint(Generic[Item]):
     def detach(self) -> int:
         """Gives the descriptor away, with which the channel stays open. It is the caller's to close."""
         nothing = Opening()  # before: a handler could come in that, and open the channel again
+        self._leaving.pop(self._now, None)  # a close that was interrupted may have noted it: a child must not do that
         opening, self._now = self._now, nothing
         if opening.file < 0:
             raise self._left()
