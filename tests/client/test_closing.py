@@ -18,7 +18,7 @@ from futebus.client.entry import enter
 from ..helpers.descriptors import descriptors
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.waiting import DEADLINE, until
-from .threads import aside
+from .threads import aside, child, status
 
 
 def _not_open(work: Callable[[], object], found: list[object]) -> Callable[[], None]:
@@ -169,14 +169,13 @@ def test_a_child_leaves_what_another_thread_is_about_to_close(bus: Mount, monkey
     monkeypatch.undo()
     end, begin = os.pipe()
     ready, say = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(begin)
-            os.write(say, b"!")
-            os.read(end, 1)
-        finally:
-            os._exit(0)
+
+    def wait() -> None:
+        os.close(begin)
+        os.write(say, b"!")
+        os.read(end, 1)
+
+    number = child(wait)
     try:
         assert os.read(ready, 1) == b"!"
         goes.set()
@@ -185,4 +184,4 @@ def test_a_child_leaves_what_another_thread_is_about_to_close(bus: Mount, monkey
     finally:
         for descriptor in (end, begin, ready, say):
             os.close(descriptor)
-        os.waitpid(child, 0)
+        assert status(number) == 0

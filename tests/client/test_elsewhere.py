@@ -30,7 +30,7 @@ from ..helpers.recorders import Remounting
 from ..helpers.signals import Interrupt, interrupted
 from ..helpers.waiting import DEADLINE, until
 from .libraries import Aio
-from .threads import aside
+from .threads import aside, child, status
 
 SOON_SECONDS = 0.05
 """So long after the last task has begun to wait, the loop waits, too."""
@@ -376,23 +376,6 @@ def test_a_loop_that_was_closed_while_it_opened_again_is_not_in_the_way_of_the_n
     Aio().run(main)
 
 
-def _child(work: Callable[[], object]) -> int:
-    """Does something in a child of this process. Returns its number."""
-    child = os.fork()
-    if child:
-        return child
-    status = 1
-    with contextlib.suppress(BaseException):
-        work()
-        status = 0
-    os._exit(status)
-
-
-def _status(child: int) -> int:
-    """Waits for its end. 0: nothing was raised."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def test_a_child_that_leaves_its_copy_takes_nothing_from_its_parent(library: Any, bus: Mount) -> None:
     """They have the loop's file in common, by which it waits."""
 
@@ -404,7 +387,7 @@ def test_a_child_that_leaves_its_copy_takes_nothing_from_its_parent(library: Any
 
             async def fork() -> None:
                 await library.until_waiting(1)
-                assert _status(_child(log.close)) == 0
+                assert status(child(log.close)) == 0
                 client.publish(bus / "B_x", "hello")
 
             await library.together(read, fork)
@@ -423,7 +406,7 @@ def test_what_a_child_has_open_too_is_not_watched_any_more(library: Any, bus: Mo
 
         async def close() -> None:
             await library.until_waiting(1)
-            children.append(_child(wait))
+            children.append(child(wait))
             aside(log.close)
 
         def wait() -> None:
@@ -436,7 +419,7 @@ def test_what_a_child_has_open_too_is_not_watched_any_more(library: Any, bus: Mo
         others.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, number))  # this number, unless another thread has just taken it
         assert await library.is_late(lambda: library.until_readable(others[0]))
         os.close(begin)
-        assert _status(children[0]) == 0
+        assert status(children[0]) == 0
 
     others: list[int] = []
     library.run(main)
@@ -460,7 +443,7 @@ def test_a_child_leaves_what_its_parent_is_about_to_leave(library: Any, bus: Mou
         async def close() -> None:
             await library.until_waiting(1)
             aside(jobs.close).join(DEADLINE)
-            children.append(_child(wait))
+            children.append(child(wait))
 
         await library.together(lambda: _is_told(jobs), close)
         jobs = library.doors.collect(bus / "U_x", wait=1)
@@ -472,7 +455,7 @@ def test_a_child_leaves_what_its_parent_is_about_to_leave(library: Any, bus: Mou
     finally:
         os.close(begin)
         os.close(end)
-        assert _status(children[0]) == 0
+        assert status(children[0]) == 0
 
 
 def test_a_child_may_use_what_its_parent_waits_for(bus: Mount) -> None:
@@ -491,7 +474,7 @@ def test_a_child_may_use_what_its_parent_waits_for(bus: Mount) -> None:
             reading = asyncio.create_task(one.read())
             await library.until_waiting(1)
             with contextlib.suppress(asyncio.CancelledError):
-                assert _status(_child(lambda: library.run(ask))) == 0
+                assert status(child(lambda: library.run(ask))) == 0
             reading.cancel()
 
     library.run(main)
@@ -516,13 +499,17 @@ class Watched:
         self._set()
 
 
-def test_who_is_refused_wakes_nobody_of_the_loop_that_is_let_in(
-    library: Any, bus: Mount, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of a loop are woken by its own thread alone."""
+@pytest.fixture
+def sets(library: Any, monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
+    """As of `Watched`, of all that tasks wait for."""
     waiter, sets = library.doors._doors._waiter, set[tuple[int, int]]()
     event = waiter.event
     monkeypatch.setattr(waiter, "event", lambda: Watched(event(), sets))
+    return sets
+
+
+def test_who_is_refused_wakes_nobody_of_the_loop_that_is_let_in(library: Any, bus: Mount, sets: set[tuple[int, int]]) -> None:
+    """Those of a loop are woken by its own thread alone."""
 
     async def main() -> None:
         async with library.doors.subscribe(bus / "B_x") as log:
@@ -548,12 +535,9 @@ def test_who_is_refused_wakes_nobody_of_the_loop_that_is_let_in(
 
 @pytest.mark.parametrize("function", [Turns.come, Tenants.let_in, Turns.first])
 def test_of_two_loops_that_come_at_one_moment_one_is_let_in(
-    library: Any, bus: Mount, monkeypatch: pytest.MonkeyPatch, function: Any
+    library: Any, bus: Mount, sets: set[tuple[int, int]], function: Any
 ) -> None:
     """The one of another thread comes where the first is in the middle of that: at each line."""
-    waiter, sets = library.doors._doors._waiter, set[tuple[int, int]]()
-    event = waiter.event
-    monkeypatch.setattr(waiter, "event", lambda: Watched(event(), sets))
     code = function.__code__
     lines = sorted({line for _, _, line in code.co_lines() if line and line > code.co_firstlineno})
     for line in lines:

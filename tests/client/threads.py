@@ -1,5 +1,7 @@
-"""What tests of clients do in another thread."""
+"""What tests of clients do in another thread, or in a child of this process."""
 
+import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 
@@ -13,6 +15,23 @@ def aside(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
+
+
+def child(work: Callable[[], object]) -> int:
+    """Does something in a child of this process. Returns its number."""
+    number = os.fork()
+    if number:
+        return number
+    status = 1
+    with contextlib.suppress(BaseException):
+        work()
+        status = 0
+    os._exit(status)
+
+
+def status(number: int) -> int:
+    """Waits for its end. 0: nothing was raised."""
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
 
 
 class Reads:
