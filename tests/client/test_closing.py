@@ -18,7 +18,7 @@ from futebus.client.entry import enter
 from ..helpers.descriptors import descriptors
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.waiting import DEADLINE, until
-from .threads import aside, child, status
+from .threads import aside, lasting_child
 
 
 def _not_open(work: Callable[[], object], found: list[object]) -> Callable[[], None]:
@@ -167,21 +167,7 @@ def test_a_child_leaves_what_another_thread_is_about_to_close(bus: Mount, monkey
     closing = aside(jobs.close)
     assert is_about.wait(DEADLINE)
     monkeypatch.undo()
-    end, begin = os.pipe()
-    ready, say = os.pipe()
-
-    def wait() -> None:
-        os.close(begin)
-        os.write(say, b"!")
-        os.read(end, 1)
-
-    number = child(wait)
-    try:
-        assert os.read(ready, 1) == b"!"
+    with lasting_child():
         goes.set()
         closing.join(DEADLINE)
         client.collect(bus / "U_x").close()
-    finally:
-        for descriptor in (end, begin, ready, say):
-            os.close(descriptor)
-        assert status(number) == 0

@@ -30,7 +30,7 @@ from ..helpers.recorders import Remounting
 from ..helpers.signals import Interrupt, interrupted
 from ..helpers.waiting import DEADLINE, until
 from .libraries import Aio
-from .threads import aside, child, status
+from .threads import aside, child, lasting_child, status
 
 SOON_SECONDS = 0.05
 """So long after the last task has begun to wait, the loop waits, too."""
@@ -406,35 +406,23 @@ def test_what_a_child_has_open_too_is_not_watched_any_more(library: Any, bus: Mo
 
         async def close() -> None:
             await library.until_waiting(1)
-            children.append(child(wait))
+            children.enter_context(lasting_child())
             aside(log.close)
 
-        def wait() -> None:
-            os.close(begin)
-            os.read(end, 1)
-
-        children: list[int] = []
         await library.together(lambda: _is_told(log), close)
         client.publish(bus / "B_x", "hello")
         others.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, number))  # this number, unless another thread has just taken it
         assert await library.is_late(lambda: library.until_readable(others[0]))
-        os.close(begin)
-        assert status(children[0]) == 0
 
     others: list[int] = []
-    library.run(main)
-    for other in (end, *others):
+    with contextlib.ExitStack() as children:
+        library.run(main)
+    for other in (end, begin, *others):
         os.close(other)
 
 
 def test_a_child_leaves_what_its_parent_is_about_to_leave(library: Any, bus: Mount) -> None:
     """The loop that is to close for another thread is not there in the child, and has not come to it in the parent."""
-    end, begin = os.pipe()
-    children: list[int] = []
-
-    def wait() -> None:
-        os.close(begin)
-        os.read(end, 1)
 
     async def main() -> None:
         jobs = library.doors.collect(bus / "U_x")
@@ -443,19 +431,15 @@ def test_a_child_leaves_what_its_parent_is_about_to_leave(library: Any, bus: Mou
         async def close() -> None:
             await library.until_waiting(1)
             aside(jobs.close).join(DEADLINE)
-            children.append(child(wait))
+            children.enter_context(lasting_child())
 
         await library.together(lambda: _is_told(jobs), close)
-        jobs = library.doors.collect(bus / "U_x", wait=1)
+        jobs = library.doors.collect(bus / "U_x")
         await jobs.open()
         jobs.close()
 
-    try:
+    with contextlib.ExitStack() as children:
         library.run(main)
-    finally:
-        os.close(begin)
-        os.close(end)
-        assert status(children[0]) == 0
 
 
 def test_a_child_may_use_what_its_parent_waits_for(bus: Mount) -> None:

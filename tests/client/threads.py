@@ -34,6 +34,28 @@ def status(number: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
 
 
+@contextlib.contextmanager
+def lasting_child() -> Iterator[None]:
+    """A child of this process, which is there from the beginning of this to its end, and does nothing."""
+    end, begin = os.pipe()
+    ready, say = os.pipe()
+
+    def wait() -> None:
+        os.close(begin)
+        os.write(say, b"!")
+        os.read(end, 1)
+
+    number = child(wait)
+    os.close(say)
+    try:
+        assert os.read(ready, 1) == b"!"
+        yield
+    finally:
+        for descriptor in (end, begin, ready):
+            os.close(descriptor)
+        assert status(number) == 0
+
+
 class Reads:
     """What somebody reads in a thread, as it comes."""
 
