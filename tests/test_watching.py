@@ -299,3 +299,25 @@ def test_thousands_that_wait_are_looked_at_in_one_go(monkeypatch: pytest.MonkeyP
     assert len(watch._suspects) == 100
     assert all(suspect.daemons == {150: 0} for suspect in watch._suspects.values())
     assert sorted(looked_at) == [*waiting]
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_queue_for_a_lock_that_moves_is_not_stuck(monkeypatch: pytest.MonkeyPatch, *, moves: bool) -> None:
+    """Many that open one channel wait for its directory, each for long on a busy machine; a daemon sleeps between two of them."""
+    watch, looks = Watch(), [0]
+    watch._family = {
+        150: Stat("daemon", "S", 1, 1, 0, 1, 0),
+        151: Stat("has the lock", "S", 1, 1, 0, 1, 0),
+        152: Stat("waits", "D", 1, 1, 0, 1, 0),
+    }
+    stacks = {"151": ["request_wait_answer", "fuse_dentry_revalidate", "path_openat"], "152": ["path_openat", "do_filp_open"]}
+    monkeypatch.setattr(watch, "_see_family", lambda now: None)
+    monkeypatch.setattr(watch, "_without_those_elsewhere", lambda tasks: tasks)
+    monkeypatch.setattr(watching, "links_of", lambda pid: [("3", "/dev/fuse")] if pid == 150 else [])
+    monkeypatch.setattr(watching, "connections_of", lambda pid: [])
+    monkeypatch.setattr(watching, "stack_of", lambda task: stacks.get(task.partition("/")[0], []))
+    monkeypatch.setattr(watching, "switches_of", lambda task: [str(looks[-1] // 5).encode()] if moves and "151" in task else [])
+    while len(looks) <= 8 * PATIENCE / PAUSE:
+        watch._look(looks[-1] * PAUSE)
+        looks.append(len(looks))
+    assert watch.total == (0 if moves else 1)

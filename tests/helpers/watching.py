@@ -4,15 +4,15 @@ Who waits for a message is in state S: a signal gets it out. State D inside FUSE
 of the kernel that another has for a moment, or a daemon that is about to answer. A task is *stuck* when it has been in one and
 the same wait for half a second, and the daemons have had nothing to do meanwhile. Time in which a daemon was stopped, or was not
 given the processor, does not count: then everybody waits for the machine. The same holds of whoever was answered inside FUSE, and
-may have the lock that others wait for. And who waits in a file system of somebody else's is none of ours: a page shows all buses
-that there are, also one that another test has stopped.
+may have the lock that others wait for. A queue for a lock is not stuck while it moves, however long that takes: who waits is
+stuck only if one of those who may have the lock is in one and the same wait, too. And who waits in a file system of somebody
+else's is none of ours: a page shows all buses that there are, also one that another test has stopped.
 
 Nothing in here touches a mount, or a file of /proc that waits for the process that it is about (`cmdline`, `maps`, `mem`).
 """
 
 import contextlib
 import ctypes
-import itertools
 import os
 import re
 import select
@@ -146,6 +146,8 @@ class Suspect:
     patience: float
     daemons: dict[int, int]
     """The daemons, with what they had used of the processor when it was first seen."""
+    holders: dict[str, list[bytes]]
+    """Of who waits for a lock outside FUSE: those that could have had it then, with their switches. One of them has it yet."""
     looks: int = 0
     idle: dict[int, int] = field(default_factory=dict)
     """How often each daemon was seen asleep since."""
@@ -191,7 +193,7 @@ class Watch:
         self._notes: deque[tuple[float, str]] = deque(maxlen=40)
         """What it has seen last, and when."""
         self._serving: list[int] | None = None
-        self._holders: list[str] | None = None
+        self._holders: dict[str, list[bytes]] | None = None
         self._is_busy: bool | None = None
         """What this look has found out once: for each of thousands of processes in state D it would take minutes."""
         self._reported: set[tuple[str, int]] = set()
@@ -296,16 +298,18 @@ class Watch:
     def _is_stuck(self, task: str, stat: Stat, now: float) -> bool:
         suspect = self._suspects.get(task)
         switches = switches_of(task)
-        if suspect and (suspect.started, suspect.switches) == (stat.started, switches):
+        if suspect and (suspect.started, suspect.switches) == (stat.started, switches) and not self._has_moved(suspect):
             return suspect.is_stuck(self._family, now, is_busy=self._somebody_is_runnable())
         if self._suspects.pop(task, None):
-            self._note(now, f"{task} ({stat.name}) is in another wait")
-        patience = self._patience(task, stack := stack_of(task))
+            self._note(now, f"{task} ({stat.name}) is in another wait, or its queue has moved")
+        stack = stack_of(task)
+        holders = self._holders_besides(task) if LOCKS.match("".join(stack[:1])) and not inside_fuse(stack) else {}
+        patience = self._patience(task, stack, holders)
         self._note(now, f"{task} ({stat.name}) in D, patience {patience}: {' < '.join(stack[:4])}")
         if patience:
             daemons = {pid: self._family[pid].ticks for pid in self._daemons()}
             patience = patience if daemons else DOUBT_PATIENCE
-            self._suspects[task] = Suspect(stat.name, stat.started, switches, now, patience, daemons)
+            self._suspects[task] = Suspect(stat.name, stat.started, switches, now, patience, daemons, holders)
         return False
 
     def _without_those_elsewhere(self, tasks: list[str]) -> list[str]:
@@ -322,8 +326,14 @@ class Watch:
         """Remembers what was seen, for `describe`."""
         self._notes.append((now, words))
 
-    def _patience(self, task: str, stack: list[str]) -> float:
-        """How long a task that is in state D in this stack may be so; 0 if it is nothing of FUSE."""
+    def _patience(self, task: str, stack: list[str], holders: Mapping[str, list[bytes]]) -> float:
+        """How long a task that is in state D in this stack may be so; 0 if it is nothing of FUSE.
+
+        Args:
+            task: that.
+            stack: where it is in the kernel, innermost first.
+            holders: who may have the lock that it waits for, if it does.
+        """
         pid = int(task.partition("/")[0])
         if inside_fuse(stack):
             return DOUBT_PATIENCE if waits_for_disk(stack) else PATIENCE
@@ -331,19 +341,24 @@ class Watch:
             return DOUBT_PATIENCE
         if PAGES.match(stack[0]):
             return DOUBT_PATIENCE if self._has_open(pid) else 0
-        if LOCKS.match(stack[0]) and self._somebody_holds_a_lock(task):
-            return PATIENCE
-        return 0
+        return PATIENCE if holders else 0
 
     def _has_open(self, pid: int) -> bool:
         mounts = fuse_mounts()
         return any(target.startswith(f"{mount}/") for _, target in links_of(pid) for mount in mounts)
 
-    def _somebody_holds_a_lock(self, besides: str) -> bool:
-        """Whether another task waits in FUSE with the lock of an inode: everything but a read has one."""
+    def _holders_besides(self, task: str) -> dict[str, list[bytes]]:
+        """The other tasks that wait in FUSE with the lock of an inode, each with its switches: everything but a read has one."""
         if self._holders is None:
-            self._holders = list(itertools.islice(self._with_locks(), 2))
-        return any(task != besides for task in self._holders)
+            self._holders = {holder: switches_of(holder) for holder in self._with_locks()}
+        return {holder: switches for holder, switches in self._holders.items() if holder != task}
+
+    def _has_moved(self, suspect: Suspect) -> bool:
+        """Whether who waits for a lock waits behind others by now: none of those that could have had it is where it was."""
+        if not suspect.holders:
+            return False
+        now = self._holders_besides("")
+        return all(now.get(holder) != switches for holder, switches in suspect.holders.items())
 
     def _somebody_is_runnable(self) -> bool:
         """Whether a task inside FUSE has its answer, and waits for the processor."""
