@@ -7,7 +7,6 @@ So calls have no timeouts: trio and asyncio have better ones.
 import errno
 import math
 import operator
-import os
 import sys
 import weakref
 from collections import OrderedDict
@@ -17,7 +16,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
 from .channel import RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Mastery, Opening, Way, begin_of_line, check_whole, way_to
-from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, NotOpen, is_own, not_opened
+from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, NotOpen, is_own
 from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
 
 Read = TypeVar("Read")
@@ -293,45 +292,12 @@ class _Awaiting(Endpoint[Item]):
             self._close_here(opening)
             raise
 
-    def detach(self) -> int:
-        """Gives the descriptor away, as `Endpoint.detach`. A task that waits for it finds that it is not open.
+    def _is_elsewhere(self, opening: Opening) -> bool:
+        return self._loop_elsewhere() is not None
 
-        Raises:
-            Refused: its tasks are another thread's, which needs one descriptor more, and too many files are open.
-        """
-        nothing, copies = Opening(), list[int]()
-        opening, was_left = self._now, self._is_left
-        if opening.file < 0:
-            raise self._left()
-        self._leaving.pop(opening, None)
-        try:
-            self._is_left = True  # who is in a call on it must not open it again
-            self._now = nothing  # before it is asked who is in one: whoever begins one finds this
-            if self._loop_elsewhere() is not None:
-                copies += map(os.dup, (opening.file,))
-        except BaseException as error:
-            for copy in copies:
-                os.close(copy)
-            if self._now is nothing:
-                self._now, self._is_left = opening, was_left
-            else:  # the handler of a signal has left it, or opened it again
-                self._close(opening)
-            if isinstance(error, OSError) and is_own(error):
-                raise not_opened(str(self.path), self.way.name, error, creates=False) from None
-            raise
-        self._closings += 1
-        try:
-            if not copies:
-                self._waiter.closing(opening.file)
-                return opening.file
-            self._note_leaving(opening)
-            self._close(opening)
-        except BaseException:  # the handler of a signal
-            self._close(opening)
-            for copy in copies:
-                os.close(copy)
-            raise
-        return copies[0]
+    def _give_away(self, opening: Opening) -> None:
+        if opening.file >= 0 and self._loop_elsewhere() is None:
+            self._waiter.closing(opening.file)
 
     async def open(self) -> None:
         """Opens the channel; `async with` does it.
@@ -418,7 +384,8 @@ class _Awaiting(Endpoint[Item]):
                 if data := self._given(hand):
                     return data
         except BaseException:
-            self._save(hand)
+            if hand.blocks and hand.forgettings == self._forgettings:
+                self._saved = (hand, *self._saved)
             raise
 
     async def _catch(self, hand: Hand, closings: int) -> None:
@@ -460,7 +427,8 @@ class _Awaiting(Endpoint[Item]):
             await self._catch(hand, closings)
             self._hand_on(hand)
         except BaseException:
-            self._save(hand)
+            if hand.blocks and hand.forgettings == self._forgettings:
+                self._saved = (hand, *self._saved)
             raise
 
     # ------------------------------------------------------------------------------------------ sending
@@ -500,6 +468,7 @@ class _Awaiting(Endpoint[Item]):
         is_addressed = self._is_addressed and not is_to_all
         place = [0]
         lines, first, opening = self.begin_sending(lines, of)
+        counted = [first, 0]
         if is_addressed and opening is not before:
             opening = before  # the one in which the addresses are known
         try:
@@ -513,7 +482,8 @@ class _Awaiting(Endpoint[Item]):
                 except BlockingIOError as error:
                     if not is_own(error):
                         raise
-                    self.stop_sending(lines, first, place[-1], opening)  # it may never go on: its loop may be closed
+                    # It may never go on: its loop may be closed.
+                    self.stop_sending(lines, first, place[-1], opening, counted=counted)
                     await self._waiter.until_writable(self.fileno())
                 except (NoBus, NoMaster) as error:
                     if not is_own(error):
@@ -521,8 +491,10 @@ class _Awaiting(Endpoint[Item]):
                     if self._comes_again and is_addressed and self._now is opening and not self._opening.are_taken:
                         self._keep(opening, closings)
                         self._leave()  # whoever reads or sends next opens it
-                    if not self._comes_again or is_addressed:
-                        raise  # on another channel, an address is another client's
+                    if not self._comes_again:
+                        raise
+                    if is_addressed:  # on another channel, an address is another client's
+                        raise self._away() from None
                     place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     await self._waiter.sleep(RETRY_SECONDS[0])  # a master that does not read is found again at once
                     if isinstance(error, NoMaster) and not self._has_ended(opening):
@@ -538,14 +510,14 @@ class _Awaiting(Endpoint[Item]):
                         self._open_for_others(opening, closings)
                     else:
                         await self._open_again(opening, closings)
-            return self.end_sending(lines, first, place[-1], opening)
+            return self.end_sending(lines, first, place[-1], opening, counted=counted)
         except GeneratorExit:  # its loop was closed: somebody else may have gone on from what was noted
             raise
         except BaseException as error:  # refused, or cancelled
             try:
-                self.stop_sending(lines, first, place[-1], opening, error)
+                self.stop_sending(lines, first, place[-1], opening, error, counted=counted)
             except BaseException:  # the handler of a signal
-                self.stop_sending(lines, first, place[-1], opening, error)
+                self.stop_sending(lines, first, place[-1], opening, error, counted=counted)
                 raise
             raise
 
@@ -655,10 +627,6 @@ class Service(_Awaiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
             if not is_own(error):
                 raise
             return False
-        except NoBus as error:
-            if not self._comes_again or not is_own(error):
-                raise
-            return False  # with the bus, everybody has left
         return True
 
     async def announce(self, *messages: str | bytes) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypedDict, Unpack, overload
 
 from .channel import Mastery, Way, way_to
-from .errors import NoBus, NoClient, is_own
+from .errors import NoClient, is_own
 from .messages import Event, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
 from .waiting import Waiting
 
@@ -146,10 +146,6 @@ class Service(Waiting[Event[Text]], Mastery[Event[Text]], Generic[Text]):
             if not is_own(error):
                 raise
             return False
-        except NoBus as error:
-            if not self._comes_again or not is_own(error):
-                raise
-            return False  # with the bus, everybody has left
         return True
 
     def announce(self, *messages: str | bytes, timeout: float | None = None) -> int:

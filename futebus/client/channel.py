@@ -8,7 +8,9 @@ returned is gone if one raises: so what a system call has done is put where it s
 a `map` is one step), and is handed on by an assignment, behind which it does not look either.
 """
 
+import contextlib
 import errno
+import fcntl
 import math
 import operator
 import os
@@ -18,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple
 
-from ..core.inquiry import Inquiry
+from ..core.inquiry import SHUT, Inquiry
 from ..core.kinds import LETTERS, has_master
 from ..core.text import printable
 from ..host import mounted
@@ -42,7 +44,6 @@ from .errors import (
 )
 from .inquire import inquire
 from .messages import Clients, Cut, Item
-from .shut import shut
 
 READ_BYTES = 1 << 20
 """How many bytes one read asks for, while much is said."""
@@ -156,8 +157,9 @@ _THERE: "weakref.WeakSet[Endpoint[Any]]" = weakref.WeakSet()
 
 def _forked() -> None:
     """In a child of fork(2) the other threads are not there, nor their loops and tasks, nor what they hold."""
-    for channel in list(_THERE):
-        channel._begin()
+    with contextlib.ExitStack() as channels:  # the handler of a signal may raise in one, and the others are still to be
+        for channel in list(_THERE):
+            channels.callback(channel._begin)
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -166,11 +168,13 @@ os.register_at_fork(after_in_child=_forked)
 class Opening:
     """A channel as it was opened once: what there is of that, and is not of the next one."""
 
-    __slots__ = ("beginning", "clients", "file", "id", "mark", "pieces", "rest", "was_taken")
+    __slots__ = ("beginning", "clients", "entering", "file", "id", "mark", "pieces", "rest", "was_taken")
 
     def __init__(self) -> None:
         self.file = -1
         """The descriptor; -1: none."""
+        self.entering: list[int] = []
+        """The same before it is known that it is a channel's."""
         self.was_taken = False
         """Whether it has been the one that is open now: who leaves that closes it."""
         self.id = 0
@@ -188,10 +192,10 @@ class Opening:
     def close(self) -> None:
         """Closes the descriptor, once, whatever interrupts that."""
         close = os.close
-        file, self.file = self.file, -1
-        if file >= 0:
+        file, entering, self.file, self.entering = self.file, self.entering, -1, []
+        if file >= 0 or entering:
             try:
-                close(file)
+                close(file if file >= 0 else entering[0])
             except OSError as error:  # of a bus that has gone
                 if not is_own(error):
                     raise
@@ -200,7 +204,8 @@ class Opening:
 class Hand:
     """What a call has in hand."""
 
-    __slots__ = ("blocks", "lines", "of", "opening", "place", "thread")  # no `__init__`: it would take as long as half of a call
+    # No `__init__`: it would take as long as half of a call.
+    __slots__ = ("blocks", "forgettings", "lines", "of", "opening", "place", "thread")
 
     opening: Opening | None
     """Of the channel. It may be closed when no call has it in hand."""
@@ -210,6 +215,8 @@ class Hand:
     """What a read has brought, and is to be handed on: one block at most, of whole lines."""
     of: Opening
     """Where that was read."""
+    forgettings: int
+    """How often what was taken and not asked for had been given up when the call began."""
     lines: bytes
     """What is sent."""
     place: list[int]
@@ -248,6 +255,8 @@ class Endpoint(Generic[Item]):
         """What comes before what is read next: interrupted calls had it in hand, or it was left in a channel that has ended."""
         self._closings = 0
         """How often its owner has closed it: who opens it again since it has gone must not, then."""
+        self._forgettings = 0
+        """How often what was taken and not asked for was given up: by those who have closed it, and not by who gives it away."""
         self._is_left = False
         """Whether its owner has closed it."""
         self._is_shut = False
@@ -260,7 +269,7 @@ class Endpoint(Generic[Item]):
 
     def _begin(self) -> None:
         """Notes that no call is being made on the channel. What other threads were about to close, a child of fork(2) does."""
-        for opening in self._leaving:
+        for opening in [*self._leaving]:
             if opening is not self._now:
                 opening.close()
         self._leaving.clear()
@@ -314,6 +323,8 @@ class Endpoint(Generic[Item]):
 
     def _inquire(self, opening: Opening) -> Inquiry:
         if opening.file < 0:
+            if self._comes_again and not self._is_left:
+                raise NoBus(errno.ENOTCONN, f"{self.path} has gone, and is not open again yet")
             raise self._left()
         try:
             return inquire(opening.file)
@@ -363,6 +374,7 @@ class Endpoint(Generic[Item]):
         """
         self._is_left = True
         self._closings += 1
+        self._forgettings += 1
         try:
             self._leave()
         except BaseException:  # the handler of a signal
@@ -403,15 +415,57 @@ class Endpoint(Generic[Item]):
         items.clear()
 
     def detach(self) -> int:
-        """Gives the descriptor away, with which the channel stays open. It is the caller's to close."""
-        nothing = Opening()  # before: a handler could come in that, and open the channel again
-        self._leaving.pop(self._now, None)  # a close that was interrupted may have noted it: a child must not do that
-        opening, self._now = self._now, nothing
-        if opening.file < 0:
+        """Gives the descriptor away, with which the channel stays open. It is the caller's to close.
+
+        Another thread or task that waits in a call on it gets `ValueError`. What was taken can still be asked for.
+
+        Raises:
+            Refused: somebody else is in a call on it, which needs one descriptor more, and too many files are open.
+            ValueError: the channel is not open.
+        """
+        nothing, copies = Opening(), list[int]()
+        closings, was_left = self._closings, self._is_left
+        if not self.is_open:
             raise self._left()
-        self._is_left = True  # who is in a call on it must not open it again
+        # Who is in a call on it must not open it again; and before it is asked who is in one: whoever begins one finds this.
+        self._is_left, opening, self._now = True, self._now, nothing
+        try:
+            self._leaving.pop(opening, None)  # a close that was interrupted may have noted it: a child must not do that
+            if opening.file >= 0 and self._is_elsewhere(opening):
+                copies += map(os.dup, (opening.file,))
+        except BaseException as error:
+            for copy in copies:
+                os.close(copy)
+            if self._now is nothing and self._closings == closings:
+                self._now, self._is_left = opening, was_left
+            else:  # the handler of a signal has left it, or opened it again
+                self._close(opening)
+            if isinstance(error, OSError) and is_own(error):
+                raise not_opened(str(self.path), self.way.name, error, creates=False) from None
+            raise
         self._closings += 1
-        return opening.file
+        try:
+            self._give_away(opening)
+            if copies:
+                self._note_leaving(opening)
+                self._close(opening)
+                return copies[0]
+        except BaseException:  # the handler of a signal
+            self._close(opening)
+            for copy in copies:
+                os.close(copy)
+            raise
+        file, opening.file = opening.file, -1  # whoever still has it finds nothing there
+        if file < 0:
+            raise self._left()
+        return file
+
+    def _is_elsewhere(self, opening: Opening) -> bool:
+        """Whether others are in calls on what is given away, who are to come out of them by its being closed."""
+        return False
+
+    def _give_away(self, opening: Opening) -> None:
+        """Is told that what was open is about to be given away."""
 
     def __del__(self) -> None:
         opening = getattr(self, "_now", None)
@@ -484,9 +538,11 @@ class Endpoint(Generic[Item]):
         if way.is_master or (way.creates and not has_master(way.name)):
             flags |= os.O_CREAT
         opening = Opening()
+        self._leaving[opening] = None  # a child that another thread forks meanwhile is not to keep it
         try:
             try:
-                opening.file = enter(way.path.parent, f"{'+' * way.reads}{'.' * way.is_master}{way.name}", flags, way.mode)
+                name = f"{'+' * way.reads}{'.' * way.is_master}{way.name}"
+                opening.file, opening.entering = enter(way.path.parent, name, flags, way.mode, opening.entering), []
             except mounted.NoBus as error:
                 raise absent(error) from None
             except OSError as error:
@@ -499,6 +555,7 @@ class Endpoint(Generic[Item]):
                 opening.close()
                 return
             self._opened(opening)
+            self._leaving.pop(opening, None)
             self.joins += 1
             if self._closings != closings:  # who has closed it meanwhile has not found this one, or has closed it
                 raise NotOpen(f"{self.path} is not open")
@@ -531,8 +588,9 @@ class Endpoint(Generic[Item]):
         """The error of a call on what another thread has left, and perhaps has opened again, meanwhile."""
         return NotOpen(f"{self.path} is not open{' as it was' * self.is_open}")
 
-    def _away(self) -> NoBus:
-        return NoBus(errno.ENOTCONN, f"{self.path} is not there: whom this was for has gone")
+    def _away(self) -> NoClient:
+        """The error of what is for somebody on a channel that has gone meanwhile, whether it is back or not."""
+        return NoClient(errno.ENODEV, f"{self.path} has gone meanwhile, and whom this is for with it")
 
     def _ended(self) -> Ended:
         return Ended(errno.EPIPE, f"{self.path} has ended: {self._why_ended}")
@@ -555,12 +613,13 @@ class Endpoint(Generic[Item]):
                 if data := self._given(hand):
                     return data
         except BaseException:
-            self._save(hand)
+            if hand.blocks and hand.forgettings == self._forgettings:
+                self._saved = (hand, *self._saved)
             raise
 
     def _hand(self) -> Hand:
         hand = Hand()
-        hand.opening, hand.blocks = None, []
+        hand.opening, hand.blocks, hand.forgettings = None, [], self._forgettings
         return hand
 
     def _given(self, hand: Hand) -> bytes:
@@ -574,11 +633,6 @@ class Endpoint(Generic[Item]):
             data = b""
         hand.blocks[:] = ()
         return data
-
-    def _save(self, hand: Hand) -> None:
-        """Keeps what an interrupted call has in hand for the next one."""
-        if hand.blocks and not self._is_left:
-            self._saved = (hand, *self._saved)
 
     def _read_nowait(self, hand: Hand, opening: Opening | None = None, *, only_saved: bool = False) -> bool:
         """Takes whole lines in hand. Between the system call and that there is no call: see above.
@@ -625,13 +679,18 @@ class Endpoint(Generic[Item]):
             self._read_bytes = READ_BYTES
 
     def _hand_on(self, hand: Hand) -> None:
-        """Has what a call has in hand asked for one by one."""
+        """Has what a call has in hand asked for one by one.
+
+        Raises:
+            ValueError: another thread has closed the channel meanwhile. One that does so from here on finds these items.
+        """
         items = self._cut(hand.blocks[0], hand.of.clients)
         each = iter(items)
         items += [*self._items]  # the handler of a signal may have read since
         self._items, self._all, hand.blocks[:] = each, items, ()
-        if self._is_left:  # another thread has closed it meanwhile. One that does so from here on finds these items
+        if hand.forgettings != self._forgettings:
             items.clear()
+            raise self._left()
 
     def _has_ended(self, opening: Opening) -> bool:
         """Whether a channel that has no master who reads has none for good."""
@@ -768,7 +827,7 @@ class Endpoint(Generic[Item]):
             From where to write, and to which opening of the channel.
 
         Raises:
-            NoBus: it has been opened again, and an address is another client's now.
+            NoClient: it has been opened again, and an address is another client's now.
             ValueError: it was closed.
         """
         now = self._now
@@ -777,10 +836,19 @@ class Endpoint(Generic[Item]):
         if self._is_addressed and not is_to_all:
             if self._is_left:
                 raise NotOpen(f"{self.path} is not open")
-            raise NoBus(errno.ENOTCONN, f"{self.path} has been opened again meanwhile: whom this was for has gone")
+            raise self._away()
         return begin_of_line(lines, start, first), now
 
-    def stop_sending(self, lines: bytes, first: int, start: int, opening: Opening, error: BaseException | None = None) -> int:
+    def stop_sending(
+        self,
+        lines: bytes,
+        first: int,
+        start: int,
+        opening: Opening,
+        error: BaseException | None = None,
+        *,
+        counted: list[int] | None = None,
+    ) -> int:
         """Ends what was interrupted, as `end_sending`. To be called again if the handler of a signal has raised in it.
 
         Args:
@@ -789,16 +857,18 @@ class Endpoint(Generic[Item]):
             start: up to where it was accepted.
             opening: of the channel, by which that was. What it has had of a message is gone when it has been left.
             error: what has interrupted it; None: it goes on. If it is one of ours, it is told how many were accepted.
+            counted: see `end_sending`.
         """
         is_dropped = self._now is not opening or self._is_left
         if isinstance(error, ClientError) and not isinstance(error, TimedOut) and is_own(error):
             is_dropped = True  # by the bus, with what it refuses
-        accepted = self.end_sending(lines, first, begin_of_line(lines, start, first) if is_dropped else start, opening)
+        start = begin_of_line(lines, start, first) if is_dropped else start
+        accepted = self.end_sending(lines, first, start, opening, counted=counted)
         if isinstance(error, ClientError):
             error.accepted = accepted
         return accepted
 
-    def end_sending(self, lines: bytes, first: int, start: int, opening: Opening) -> int:
+    def end_sending(self, lines: bytes, first: int, start: int, opening: Opening, *, counted: list[int] | None = None) -> int:
         """Notes how far messages have been accepted. Returns how many. One of which the bus has the beginning counts.
 
         Args:
@@ -806,8 +876,13 @@ class Endpoint(Generic[Item]):
             first: where the messages begin in it.
             start: up to where it was accepted. Before `first`, the one before is still not complete.
             opening: of the channel, by which that was.
+            counted: of a call that asks this again and again, up to where it was counted and how many these were.
         """
-        accepted, rest = lines.count(b"\n", first, max(start, first)), b""
+        at, accepted = counted or (first, 0)
+        accepted += lines.count(b"\n", at, start)  # who goes back does so to the beginning of a line: nothing is counted twice
+        if counted:
+            counted[:] = max(at, start), accepted
+        rest = b""
         if start < first:
             rest = lines[start:first]
         elif start and lines[start - 1] != 10:
@@ -839,7 +914,7 @@ class Mastery(Endpoint[Item]):
         if opening.file < 0:
             return  # it is away, and does not come again
         try:
-            shut(opening.file)
+            fcntl.ioctl(opening.file, SHUT)  # at once: where a call begins, a handler might have the number be another channel's
         except OSError as error:
             wrong = not_read(str(self.path), error)
             if is_own(error) and self.way.again and not self._is_left and (opening is not self._now or isinstance(wrong, NoBus)):

@@ -15,7 +15,7 @@ from .errors import is_own
 from .inquire import inquire
 
 
-def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> int:
+def enter(directory: Path, name: str, flags: int, mode: int | None = None, opened: list[int] | None = None) -> int:
     """Opens a channel.
 
     Args:
@@ -23,6 +23,7 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> in
         name: the channel, `.NAME` to become its master, `+NAME` to read it in bulk.
         flags: as of open(2).
         mode: exactly the permissions that it gets if it is created, whatever the umask; None: what the umask leaves of 666.
+        opened: an empty list, in which the descriptor is from the moment on that there is one. If this fails, it is empty again.
 
     Returns:
         The descriptor.
@@ -39,7 +40,7 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> in
         if isinstance(cause, OSError) and cause is not handled and not is_own(cause):
             raise cause from None  # the handler of a signal has raised it
         raise
-    opened: list[int] = []
+    opened = [] if opened is None else opened
     try:
         try:
             # A bus has no links. Nor does opening wait on it, as for the other end of a FIFO.
@@ -61,7 +62,8 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None) -> in
 
 
 def _close(opened: list[int]) -> None:
-    for descriptor in opened:
+    own, opened[:] = [*opened], ()  # before: in a child of fork(2), the number may be another file's soon
+    for descriptor in own:
         os.close(descriptor)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Opening, Way, begin_of_line, check_whole
 from .errors import ClientError, Ended, NoBus, NoMaster, NotOpen, TimedOut, is_own
 from .messages import Item
-from .waking import Inside, beneath
+from .waking import Inside, beneath, have_reserve
 
 PIECE = 1 << 20
 """Bytes of a message that the kernel brings to the bus at once."""
@@ -69,6 +69,15 @@ class Waiting(Endpoint[Item]):
             if self._hurry.calls:  # another thread must not wait for ever, for what it finds there either
                 os.set_blocking(opening.file, False)
             super()._opened(opening)
+        have_reserve()  # that of the bus's directory is free again
+
+    def _is_elsewhere(self, opening: Opening) -> bool:
+        return self._inside.is_held(opening)
+
+    def _give_away(self, opening: Opening) -> None:
+        with self._hurry.lock:
+            if opening.file >= 0 and self._hurry.calls:
+                os.set_blocking(opening.file, True)
 
     def _open(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> None:
         """Opens the channel, and waits so many seconds for that. See `attempts`."""
@@ -259,7 +268,8 @@ class Waiting(Endpoint[Item]):
             self._catch(hand, end)
             self._hand_on(hand)
         except BaseException:
-            self._save(hand)
+            if hand.blocks and hand.forgettings == self._forgettings:
+                self._saved = (hand, *self._saved)
             raise
 
     def _next(self, timeout: float | None = None) -> Item:
@@ -312,7 +322,8 @@ class Waiting(Endpoint[Item]):
                 if data := self._given(hand):
                     return data
         except BaseException:
-            self._save(hand)
+            if hand.blocks and hand.forgettings == self._forgettings:
+                self._saved = (hand, *self._saved)
             raise
 
     # ------------------------------------------------------------------------------------------ sending
@@ -411,8 +422,10 @@ class Waiting(Endpoint[Item]):
                         raise
                     if is_addressed:
                         self._part(opening, closings)
-                    if not self._comes_again or is_addressed:
-                        raise  # on another channel, an address is another client's
+                    if not self._comes_again:
+                        raise
+                    if is_addressed:  # on another channel, an address is another client's
+                        raise self._away() from None
                     place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     if end is not None and time.monotonic() >= end:
                         raise self._late(error) from None

@@ -10,11 +10,15 @@ import fcntl
 import functools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
 from .channel import Hand, Opening
 from .errors import is_own
+
+with contextlib.suppress(ImportError):
+    import ctypes  # now: to find it takes descriptors, and there may be none when it is needed
 
 
 @functools.cache
@@ -23,8 +27,8 @@ def _means() -> tuple[Callable[[int, int, int], int], int] | None:
 
     The handler stays: one that is on its way would end the process without. None where that cannot be had.
     """
-    import ctypes  # few programs need it
-
+    if "ctypes" not in sys.modules:
+        return None  # a Python that was built without
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "tgkill"):
         return None
@@ -50,19 +54,22 @@ def wake(thread: int) -> None:
         kill(os.getpid(), thread, number)
 
 
-@functools.cache
-def _reserve() -> int:
-    """A descriptor that stands for nothing, for when there is no number left for another; -1: it could not be had."""
-    try:
-        return _nothing()
-    except OSError as error:
-        if not is_own(error):
-            raise
-        return -1
+_reserve: list[int] = []
+"""A descriptor that stands for nothing, for when there is no number left for another. One of them, once it could be had."""
 
 
-def _nothing() -> int:
-    return os.open("/", os.O_PATH | os.O_CLOEXEC)  # calls on it fail with EBADF, and poll(2) tells of it at once
+def have_reserve() -> None:
+    """Sees that there is one for when there is no number left. If there is none now, it is not there: try again later."""
+    if not _reserve:
+        try:
+            _reserve.extend(map(os.open, *_NOTHING))
+        except OSError as error:
+            if not is_own(error):
+                raise
+
+
+_NOTHING = ("/",), (os.O_PATH | os.O_CLOEXEC,)
+"""What to open: calls on it fail with EBADF, and poll(2) tells of it at once."""
 
 
 def beneath(hand: Hand, calls: list[Hand]) -> list[Hand]:
@@ -84,7 +91,10 @@ class Inside:
         self.retired: list[Opening] = []
         """Their descriptors stand for nothing, and are somebody's still: else the next file that is opened had their number."""
         self._burying = threading.RLock()
-        _reserve()
+
+    def is_held(self, opening: Opening) -> bool:
+        """Whether anybody has an opening of the channel in hand."""
+        return any(hand.opening is opening for hand in (*self.readers, *self.senders))
 
     def retire(self, opening: Opening) -> bool:
         """Has those who have an opening of the channel in hand come out of their calls, which fail.
@@ -96,11 +106,10 @@ class Inside:
             Whether anybody has: if not, nothing was done.
         """
         threads = {hand.thread for hand in (*self.readers, *self.senders) if hand.opening is opening}
-        if opening in self.retired:
-            return True
-        if not threads or not _void(opening.file):
-            return False
-        self.retired.append(opening)  # not before: who comes out meanwhile would close it, and it would be another file's
+        if opening not in self.retired:
+            if not threads or not _void(opening.file):
+                return False
+            self.retired.append(opening)  # not before: who comes out meanwhile would close it, and it would be another file's
         for thread in threads - {threading.get_native_id()}:
             wake(thread)
         self.bury()
@@ -118,27 +127,23 @@ class Inside:
 
 def _void(file: int) -> bool:
     """Has a descriptor stand for nothing. Returns whether that could be done."""
+    own = list[int]()
     try:
-        nothing = _nothing()
-    except OSError as error:
-        if not is_own(error):
-            raise
-        spare = _reserve()
         try:
-            if not fcntl.fcntl(spare, fcntl.F_GETFL) & os.O_PATH:  # somebody has closed it, and it is another file's
-                return False
-            os.dup2(spare, file, inheritable=False)
-        except OSError as wrong:
-            if not is_own(wrong):
+            own += map(os.open, *_NOTHING)
+            nothing = own[0]
+        except OSError as error:
+            if not is_own(error) or not _reserve:
                 raise
-            return False
-        return True
-    try:
+            nothing = _reserve[0]
+            if not fcntl.fcntl(nothing, fcntl.F_GETFL) & os.O_PATH:  # somebody has closed it, and it is another file's
+                raise
         os.dup2(nothing, file, inheritable=False)
     except OSError as error:
         if not is_own(error):
             raise
         return False
     finally:
-        os.close(nothing)
+        for each in own:
+            os.close(each)
     return True

@@ -256,6 +256,7 @@ class Mounted:
         assert mount
         with trio.move_on_after(LAST_LOOK) as looking:
             await wait_unmounted(mount.device)
+        self._be_ready_if_used()
         if not looking.cancelled_caught:
             self._has_been_unmounted()
         elif self._failure is None:  # or another mount has its numbers
@@ -334,10 +335,15 @@ class Mounted:
 
     def _has_been_unmounted(self) -> None:
         self._mount = None
-        if self._failure and self._directory.was_used:
-            self._be_ready()  # others have been quicker than who was to see whether it answers
-        elif self._failure:
+        self._be_ready_if_used()
+        if self._failure:
             self._failure = _TOO_EARLY
+
+    def _be_ready_if_used(self) -> None:
+        """A bus that is going was there if others have been quicker to use it than who was to see whether it answers."""
+        if self._failure and self._directory.was_used:
+            self._be_ready()
+            self._manager.tell("READY=1", patience=0)
 
     async def _shut_down(self) -> None:
         """Ends what waits, gives readers time to take what is theirs, then ends the loop."""

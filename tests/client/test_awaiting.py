@@ -14,6 +14,7 @@ import pytest
 
 import futebus.client as client
 from futebus.client.awaiting import Doors, Turns
+from futebus.client.channel import Endpoint
 
 from ..helpers.mounts import LINGERING, Mount, Mounting
 from ..helpers.recorders import Remounting
@@ -688,6 +689,48 @@ def test_a_call_does_not_go_on_with_the_next_opening(library: Any, mounting: Mou
                 await library.together(work, reopen)
 
     library.run(main)
+
+
+def test_a_long_block_is_counted_once(library: Any, mounting: Mounting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often its master has no place for more of it."""
+    bus = mounting("max_queue=8")
+    many, block = 2000, b"line\n" * 2000
+    end_sending, counted = Endpoint.end_sending, list[int]()
+
+    class Lines(bytes):
+        def count(self, line: Any, start: Any = None, end: Any = None) -> int:
+            counted.append(len(self[start:end]))
+            return super().count(line, start, end)
+
+    def end_counting(channel: Any, lines: bytes, *given: Any, **how: Any) -> int:
+        return end_sending(channel, Lines(lines), *given, **how)
+
+    async def main() -> None:
+        master = os.open(bus / ".U_x", os.O_RDONLY | os.O_CREAT | os.O_NONBLOCK)  # it takes them one by one
+        async with library.doors.publisher(bus / "U_x") as out:
+
+            async def read() -> None:
+                got = 0
+                while got < many:
+                    try:
+                        got += os.read(master, 100).count(b"\n")
+                    except BlockingIOError:
+                        await library.pause()
+                    if got % 100 == 50:
+                        await library.pause()
+                        assert got <= out.accepted <= got + 8
+
+            async def send() -> None:
+                assert await out.send_block(block) == many
+
+            monkeypatch.setattr(Endpoint, "end_sending", end_counting)
+            await library.together(send, read)
+            assert out.accepted == many
+        os.close(master)
+
+    library.run(main)
+    assert len(counted) > 10
+    assert sum(counted) == len(block)
 
 
 def test_a_channel_can_be_left_when_nothing_runs_any_more(library: Any, bus: Mount) -> None:

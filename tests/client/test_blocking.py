@@ -224,7 +224,7 @@ def test_what_is_addressed_does_not_go_to_others_on_a_channel_that_another_threa
         lines, first, opening = peer.begin_sending(b"{2}one\n{2}two\n")
         assert peer.go_on_sending(lines, first, 7, opening) == (7, opening)
         peer.open_nowait()
-        with pytest.raises(client.NoBus, match="opened again meanwhile"):
+        with pytest.raises(client.NoClient, match="whom this is for"):
             peer.go_on_sending(lines, first, 7, opening)
 
 

@@ -1,7 +1,8 @@
 """`futebus.client` when a channel is closed, by whom ever, in the middle of whatever."""
 
-import functools
+import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,16 @@ import futebus.client as client
 import futebus.client.aio
 import futebus.client.trio
 from futebus.client import waking
+from futebus.client.channel import Endpoint
 from futebus.client.entry import enter
+from futebus.client.inquire import inquire
+from futebus.client.waiting import Waiting
 
 from ..helpers.descriptors import descriptors
-from ..helpers.mounts import Mount, Mounting
+from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.signals import Interrupt, interrupted
 from ..helpers.waiting import DEADLINE, until
-from .threads import aside, lasting_child
+from .threads import aside, child, lasting_child, status
 
 
 def _not_open(work: Callable[[], object], found: list[object]) -> Callable[[], None]:
@@ -66,13 +71,72 @@ def test_closing_wakes_who_waits_though_no_file_can_be_opened(bus: Mount, monkey
     found: list[object] = []
     reading = aside(_not_open(log.read, found))
     bus.wait_for_readers(1, "B_x")
-    monkeypatch.setattr(waking, "_nothing", functools.partial(os.open, place / "missing", os.O_RDONLY))  # an error of the system
+    monkeypatch.setattr(waking, "_NOTHING", ((place / "missing",), (os.O_RDONLY,)))  # an error of the system
     number = log.fileno()
     log.close()
     reading.join(DEADLINE)
     assert found == [f"{bus / 'B_x'} is not open"]
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
+
+
+FULL = """
+import contextlib, os, resource, sys, threading
+import futebus.client as client
+from tests.client.threads import aside
+from tests.helpers.waiting import DEADLINE, until
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+@contextlib.contextmanager
+def full():
+    with contextlib.ExitStack() as opened:
+        with contextlib.suppress(OSError):
+            while True:
+                opened.callback(os.close, os.open("/dev/null", os.O_RDONLY))
+        yield
+
+path, is_full_at_first = sys.argv[1], sys.argv[2] == "True"
+heard = []
+def read():
+    heard.extend(jobs)
+    heard.append("the end")
+
+if is_full_at_first:
+    def say(words):
+        places.close()
+    places = contextlib.ExitStack()
+    places.enter_context(full())
+    jobs = client.collect(path, wait=DEADLINE, say=say)
+else:
+    jobs = client.collect(path)
+reading = aside(read)
+until(lambda: jobs._inside.readers, "it is read")
+with full():
+    jobs.close()
+    reading.join(DEADLINE)
+print(heard)
+client.collect(path).close()
+"""
+
+
+@pytest.mark.parametrize("is_full_at_first", [False, True])
+def test_a_process_without_a_descriptor_left_can_leave_a_channel(bus: Mount, *, is_full_at_first: bool) -> None:
+    """Though it is the first that it leaves, and also if there was none when the channel was made."""
+    done = run(sys.executable, "-c", FULL, bus / "U_x", str(is_full_at_first))
+    assert (done.stdout, done.stderr) == ("['the end']\n", "")
+
+
+def test_a_channel_is_left_though_a_handler_has_raised_where_others_are_woken(bus: Mount) -> None:
+    log = client.subscribe(bus / "B_x")
+    found: list[object] = []
+    reading = aside(_not_open(log.read, found))
+    bus.wait_for_readers(1, "B_x")
+    with interrupted(waking.wake.__code__), pytest.raises(Interrupt):
+        log.close()
+    reading.join(DEADLINE)
+    assert found == [f"{bus / 'B_x'} is not open"]
+    assert not bus.clients("B_x")
 
 
 def test_who_closes_does_not_close_what_others_open_meanwhile(bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
@@ -148,6 +212,49 @@ def test_its_name_in_a_debugger(bus: Mount) -> None:
     assert repr(log) == f"<Reader of {bus / 'B_x'}>"
     log.close()
     assert repr(log) == f"<Reader of {bus / 'B_x'}, not open>"
+
+
+@pytest.mark.parametrize("where", ["entry.inquire", "channel.Endpoint._opened"])
+@pytest.mark.parametrize("doors", [client, futebus.client.aio, futebus.client.trio])
+def test_a_child_leaves_what_another_thread_is_about_to_open(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, doors: Any, where: str
+) -> None:
+    jobs = doors.collect(bus / "U_x")
+    jobs.close()
+    go_on = inquire if "inquire" in where else Endpoint._opened
+
+    def fork(*given: Any) -> Any:
+        monkeypatch.undo()
+        children.enter_context(lasting_child())
+        return go_on(*given)
+
+    with contextlib.ExitStack() as children:
+        monkeypatch.setattr(f"futebus.client.{where}", fork)
+        jobs.open_nowait()
+        jobs.close()
+        client.collect(bus / "U_x").close()
+
+
+def test_a_child_leaves_what_there_is_though_a_handler_raises(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it raises there is told by Python, and ends nothing."""
+    channels = [client.subscribe(bus / f"B_{number}") for number in range(3)]
+
+    def begin(channel: Any) -> None:
+        begun.append(channel)
+        raise Interrupt
+
+    def check() -> None:
+        assert len(begun) == 3
+
+    begun: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Endpoint, "_begin", begin)
+        patch.setattr(Waiting, "_begin", begin)
+        patch.setattr(sys, "unraisablehook", lambda _: None)
+        patch.setattr("futebus.client.channel._THERE", {*channels})
+        assert status(child(check)) == 0
+    for channel in channels:
+        channel.close()
 
 
 @pytest.mark.parametrize("doors", [client, futebus.client.aio, futebus.client.trio])

@@ -69,11 +69,50 @@ def test_what_is_addressed_goes_to_nobody_once_and_then_to_those_who_are_there(b
         with pytest.raises(client.TimedOut):
             peer.send(None, "nobody", timeout=0.05)
         again = remounting(bus)
-        with pytest.raises(client.NoBus, match="opened again meanwhile"):
+        with pytest.raises(client.NoClient, match="whom this is for"):
             peer.send(2, "nobody", timeout=DEADLINE)
         with client.join(again / "A_x") as other:
             assert peer.send(other.id, "hello", timeout=DEADLINE) == 1
             assert other.read(timeout=DEADLINE) == (peer.id, "hello")
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_whom_is_heard_on_a_bus_that_has_gone_has_gone_with_it(bus: Mount, remounting: Remounting, *, is_back: bool) -> None:
+    """From the first call on that addresses him. And nobody has closed the channel."""
+    with client.join(bus / "A_x", again=True) as peer:
+        with client.join(bus / "A_x") as other:
+            other.send(peer.id, "hello")
+            sender, _ = peer.read(timeout=DEADLINE)
+        bus.daemon.kill()
+        bus.daemon.wait()
+        again = remounting(bus) if is_back else None
+        for _ in range(2):
+            with pytest.raises(client.NoClient):
+                peer.send(sender, "nobody", timeout=DEADLINE)
+        with pytest.raises(client.NoBus, match="is not open again yet"):
+            peer.inquire()
+        again = again or remounting(bus)
+        with client.join(again / "A_x") as other:
+            assert peer.send(None, "hello", timeout=DEADLINE) == 1
+            assert other.read(timeout=DEADLINE)[1] == "hello"
+        assert peer.inquire().id == peer.id
+
+
+def test_whom_tasks_have_heard_on_a_bus_that_has_gone_has_gone_with_it(library: Any, bus: Mount, remounting: Remounting) -> None:
+    async def main() -> None:
+        async with library.doors.join(bus / "A_x", again=True) as peer:
+            with client.join(bus / "A_x") as other:
+                other.send(peer.id, "hello")
+                sender, _ = await peer.read()
+            bus.daemon.kill()
+            bus.daemon.wait()
+            remounting(bus)
+            for _ in range(2):
+                with pytest.raises(client.NoClient):
+                    await peer.send(sender, "nobody")
+            assert await peer.send(None, "hello") == 1
+
+    library.run(main)
 
 
 def test_who_only_sends_to_an_addressed_channel_opens_it_again(bus: Mount, remounting: Remounting) -> None:
@@ -225,7 +264,7 @@ def test_who_addresses_somebody_does_not_forget_what_waits_in_a_bus_that_goes(
             for each in (sender, got[0][0]):
                 with pytest.raises(client.NoClient):  # and the next bus is not waited for
                     peer.send(each, "x")
-            with pytest.raises(client.NoBus, match="whom this was for has gone"):
+            with pytest.raises(client.NoClient, match="whom this is for"):
                 peer.send(int(sender), "x")
         other.close()
         remounting(bus)
@@ -358,11 +397,11 @@ def test_half_of_a_long_message_does_not_go_to_another_master(mounting: Mounting
             else:
                 poll(opening, events, end, what)
 
-        def open_slowly(place: Path, name: str, flags: int, mode: int | None) -> int:
+        def open_slowly(place: Path, name: str, *how: Any) -> int:
             if not name.startswith("."):
                 leaving.set()
                 assert looked.wait(DEADLINE)
-            return enter(place, name, flags, mode)
+            return enter(place, name, *how)
 
         monkeypatch.setattr(out, "_poll", wait)
         monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))

@@ -15,7 +15,7 @@ import futebus.client as client
 from futebus.client.channel import Endpoint
 
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.signals import Handler, Interrupt, at_a_signal, interrupted
+from ..helpers.signals import Handler, Interrupt, at_a_signal, interrupted, interrupted_twice
 from ..helpers.waiting import DEADLINE, until
 from .threads import aside
 
@@ -27,6 +27,28 @@ def _at_a_signal(bus: Mount, channel: str, waits: str, do: Handler) -> contextli
 
 def _raise(error: BaseException) -> None:
     raise error
+
+
+@pytest.mark.parametrize("way", ["read", "read with a timeout", "iterate", "read_block"])
+def test_two_interrupts_in_a_row_lose_nothing(bus: Mount, way: str) -> None:
+    """Wherever they come, as with SIGINT and SIGTERM."""
+    for place in itertools.count():
+        with client.collect(bus / "U_x") as jobs, client.publisher(bus / "U_x") as out:
+            out.send("one", "two", "three")
+            got: list[str] = []
+            each = iter(jobs)  # what its end would raise where it is forgotten, Python only tells
+            with contextlib.suppress(Interrupt), interrupted_twice(place, "futebus.") as hits:
+                if way == "iterate":
+                    got += (next(each),)
+                elif way == "read_block":
+                    got += jobs.read_block().decode().splitlines()
+                else:
+                    got += (jobs.read(timeout=DEADLINE if "timeout" in way else None),)
+            got += [jobs.read(timeout=0) for _ in range(3 - len(got))]
+            assert got == ["one", "two", "three"], hits
+        if not hits:
+            break
+    assert place > 10
 
 
 def test_who_is_interrupted_while_he_waits_knows_how_much_was_accepted(mounting: Mounting) -> None:

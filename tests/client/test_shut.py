@@ -1,13 +1,17 @@
 """A master ends its channel, on a bus that is mounted: ioctl(2), and whoever writes at that moment."""
 
+import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import sys
 import threading
+from types import FrameType
 
 import pytest
 
+import futebus.client as client
 from futebus.client.shut import shut
 from futebus.core.inquiry import SHUT
 from tests.helpers.mounts import Mount, Mounting
@@ -129,3 +133,33 @@ def test_nobody_else_can(bus: Mount, name: str, number: int) -> None:
     assert os.read(master, 100) == b"one\n"
     os.close(descriptor)
     os.close(master)
+
+
+def test_a_handler_that_leaves_it_at_any_moment_has_no_other_channel_shut(bus: Mount) -> None:
+    """Which has its descriptor's number then."""
+    others: list[client.Collector[str]] = []
+
+    def leave(frame: FrameType, event: str, arg: object) -> None:
+        if event in ("call", "c_return") and jobs._now.file >= 0 and next(steps) == place:
+            sys.setprofile(None)
+            jobs.close()
+            others.append(client.collect(bus / "U_y"))
+            # This number, unless another thread has just taken it.
+            copies.callback(os.close, fcntl.fcntl(others[0].fileno(), fcntl.F_DUPFD_CLOEXEC, number))
+
+    for place in itertools.count():  # noqa: B007
+        jobs, steps = client.collect(bus / "U_x"), itertools.count()
+        number = jobs.fileno()
+        others.clear()
+        with contextlib.ExitStack() as copies:
+            with contextlib.suppress(ValueError):
+                sys.setprofile(leave)
+                jobs.shut()
+            sys.setprofile(None)
+            jobs.close()
+            for other in others:
+                assert not other.inquire().is_shut
+                other.close()
+        if not others:
+            break
+    assert place > 1

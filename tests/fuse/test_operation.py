@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from futebus.host.mounted import mounts
 from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, device_of, have_unmounted, run
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
+from .test_ends import LATE
 
 
 class Manager:
@@ -82,6 +84,22 @@ def test_a_service_manager_is_told(mounting: Mounting, manager: Manager, options
     assert words.index("READY=1") < words.index("STOPPING=1")
     assert {who for who, _ in manager.told} == {daemon}
     assert not any(word.startswith("WATCHDOG") for word in words), "nobody has asked for it"
+
+
+def test_a_service_manager_is_told_of_a_bus_that_only_others_have_used(place: Path, manager: Manager, start: Start) -> None:
+    """Or else it would take its end for a failure, and mount again what somebody has unmounted."""
+    (place / "bus").mkdir()
+    daemon = start(sys.executable, "-c", LATE, "-f", place / "bus", env=manager.environment)
+    try:
+        until(lambda: device_of(place / "bus"), "it is mounted")
+        assert "futebus" in (place / "bus/_stat").read_text()
+        assert "READY=1" not in manager.words(daemon.pid)
+        have_unmounted(place / "bus")
+        assert daemon.wait(DEADLINE) == 0
+        words = manager.words(daemon.pid)
+        assert words.index("READY=1") < words.index("STOPPING=1")
+    finally:
+        abort(place / "bus")
 
 
 def test_it_is_ready_when_the_bus_can_be_used(place: Path, manager: Manager, start: Start) -> None:

@@ -1,6 +1,7 @@
 """Signals that this process sends itself while it does something, and what their handlers do."""
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -85,3 +86,40 @@ def interrupted(
     finally:
         sys.settrace(tracing)
         signal.signal(signal.SIGUSR1, was)
+
+
+@contextlib.contextmanager
+def interrupted_twice(place: int, package: str) -> Iterator[list[str]]:
+    """Raises where CPython runs handlers of signals: at a place of so many, and once more where the next function begins.
+
+    Args:
+        place: which, from 0 on: behind calls of the functions of a package, and where those begin.
+        package: the beginning of the names of its modules.
+
+    Returns:
+        Where that was.
+    """
+    places, hits = itertools.count(), list[str]()
+
+    def is_within(frame: FrameType) -> bool:
+        return str(frame.f_globals.get("__name__")).startswith(package)
+
+    def first(frame: FrameType, event: str, arg: object) -> None:
+        if event in ("call", "c_return") and is_within(frame) and next(places) == place:
+            hits.append(frame.f_code.co_name)
+            sys.setprofile(None)
+            sys.settrace(second)
+            raise Interrupt
+
+    def second(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and is_within(frame):
+            hits.append(frame.f_code.co_name)
+            sys.settrace(None)
+            raise Interrupt
+
+    sys.setprofile(first)
+    try:
+        yield hits
+    finally:
+        sys.setprofile(None)
+        sys.settrace(None)

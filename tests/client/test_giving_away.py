@@ -1,0 +1,129 @@
+"""`detach()`: who is given the descriptor has it alone, whoever does what with the channel meanwhile."""
+
+import contextlib
+import itertools
+import os
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import futebus.client as client
+import futebus.client.aio
+import futebus.client.trio
+from futebus.client.channel import Endpoint
+
+from ..helpers.mounts import Mount
+from ..helpers.signals import interrupted
+from ..helpers.waiting import DEADLINE, until
+from .threads import aside
+
+
+@pytest.fixture(params=[client, futebus.client.aio, futebus.client.trio])
+def doors(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def _opened(channel: Any) -> Any:
+    if not channel.is_open:
+        channel.open_nowait()
+    return channel
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_handler_may_leave_at_any_moment_what_is_given_away(bus: Mount, doors: Any, *, comes_back: bool) -> None:
+    """What is given is open then, and not closed by the channel."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        log.close()
+        if comes_back:
+            log.open_nowait()
+
+    for place in itertools.count():
+        log = _opened(doors.subscribe(bus / "B_x"))
+        steps, given = itertools.count(), list[int]()
+        with (
+            interrupted(Endpoint.detach.__code__, lambda _: next(steps) == place, leave) as hits,  # noqa: B023
+            contextlib.suppress(ValueError),
+        ):
+            given.append(log.detach())
+        assert given or not log.is_open or comes_back
+        log.close()
+        for each in given:
+            client.publish(bus / "B_x", "hello")
+            assert os.read(each, 100) == b"hello\n"
+            os.close(each)
+        assert not bus.clients("B_x")
+        if not hits:
+            break
+    assert place > 10
+
+
+def test_what_is_being_closed_is_not_given_away(bus: Mount, doors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who closes it has it already."""
+    log = _opened(doors.subscribe(bus / "B_x"))
+
+    class Leaving(dict[Any, None]):
+        def pop(self, *given: Any) -> Any:
+            aside(log.close).join(DEADLINE)
+            return super().pop(*given)
+
+    log._leaving = Leaving()
+    with contextlib.suppress(ValueError):
+        given = log.detach()
+        client.publish(bus / "B_x", "hello")
+        assert os.read(given, 100) == b"hello\n"
+        os.close(given)
+    assert not log.is_open
+
+
+def test_who_reads_takes_nothing_of_what_is_given_away(bus: Mount) -> None:
+    log = client.subscribe(bus / "B_x")
+    got: list[str] = []
+
+    def read() -> None:
+        with pytest.raises(ValueError, match="is not open"):
+            got.append(log.read())
+
+    reading = aside(read)
+    bus.wait_for_readers(1, "B_x")
+    given = log.detach()
+    reading.join(DEADLINE)
+    assert not reading.is_alive()
+    client.publish(bus / "B_x", "one", "two")
+    assert os.read(given, 100) == b"one\ntwo\n"
+    assert os.get_blocking(given)
+    assert not os.get_inheritable(given)
+    os.close(given)
+    assert not got
+
+
+def test_what_is_given_away_waits_though_another_thread_was_in_a_hurry(bus: Mount) -> None:
+    log = client.subscribe(bus / "B_x")
+    found: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            log.read(timeout=DEADLINE)
+        except ValueError as error:
+            found.append(error)
+
+    reading = aside(read)
+    until(lambda: log._hurry.calls and not os.get_blocking(log.fileno()), "it waits")
+    given = log.detach()
+    reading.join(DEADLINE)
+    assert found
+    assert os.get_blocking(given)
+    os.close(given)
+
+
+def test_what_was_taken_before_it_was_given_away_can_still_be_asked_for(bus: Mount) -> None:
+    log = client.subscribe(bus / "B_x")
+    client.publish(bus / "B_x", "one")
+    client.publish(bus / "B_x", "two")
+    assert log.read() == "one"
+    pending = log.pending
+    os.close(log.detach())
+    assert [log.read() for _ in range(pending)] == ["two"] * pending
+    with pytest.raises(ValueError, match="is not open"):
+        log.read()
