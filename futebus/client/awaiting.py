@@ -384,7 +384,7 @@ class _Awaiting(Endpoint[Item]):
                 if data := self._given(hand):
                     return data
         except BaseException:
-            if hand.blocks and hand.forgettings == self._forgettings:
+            if hand.blocks and hand.of.forgettings == self._forgettings:
                 self._saved = (hand, *self._saved)
             raise
 
@@ -427,7 +427,7 @@ class _Awaiting(Endpoint[Item]):
             await self._catch(hand, closings)
             self._hand_on(hand)
         except BaseException:
-            if hand.blocks and hand.forgettings == self._forgettings:
+            if hand.blocks and hand.of.forgettings == self._forgettings:
                 self._saved = (hand, *self._saved)
             raise
 

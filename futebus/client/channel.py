@@ -168,13 +168,15 @@ os.register_at_fork(after_in_child=_forked)
 class Opening:
     """A channel as it was opened once: what there is of that, and is not of the next one."""
 
-    __slots__ = ("beginning", "clients", "entering", "file", "id", "mark", "pieces", "rest", "was_taken")
+    __slots__ = ("beginning", "clients", "entering", "file", "forgettings", "id", "mark", "pieces", "rest", "was_taken")
 
     def __init__(self) -> None:
         self.file = -1
         """The descriptor; -1: none."""
         self.entering: list[int] = []
         """The same before it is known that it is a channel's."""
+        self.forgettings = 0
+        """How often its owner had closed the channel before: when he has done so once more, nobody wants what came from here."""
         self.was_taken = False
         """Whether it has been the one that is open now: who leaves that closes it."""
         self.id = 0
@@ -205,7 +207,7 @@ class Hand:
     """What a call has in hand."""
 
     # No `__init__`: it would take as long as half of a call.
-    __slots__ = ("blocks", "forgettings", "lines", "of", "opening", "place", "thread")
+    __slots__ = ("blocks", "lines", "of", "opening", "place", "thread")
 
     opening: Opening | None
     """Of the channel. It may be closed when no call has it in hand."""
@@ -215,8 +217,6 @@ class Hand:
     """What a read has brought, and is to be handed on: one block at most, of whole lines."""
     of: Opening
     """Where that was read."""
-    forgettings: int
-    """How often what was taken and not asked for had been given up when the call began."""
     lines: bytes
     """What is sent."""
     place: list[int]
@@ -256,7 +256,7 @@ class Endpoint(Generic[Item]):
         self._closings = 0
         """How often its owner has closed it: who opens it again since it has gone must not, then."""
         self._forgettings = 0
-        """How often what was taken and not asked for was given up: by those who have closed it, and not by who gives it away."""
+        """How often its owner has closed it, and not given it away: nobody gets what was taken before, and not asked for."""
         self._is_left = False
         """Whether its owner has closed it."""
         self._is_shut = False
@@ -538,6 +538,7 @@ class Endpoint(Generic[Item]):
         if way.is_master or (way.creates and not has_master(way.name)):
             flags |= os.O_CREAT
         opening = Opening()
+        opening.forgettings = self._forgettings
         self._leaving[opening] = None  # a child that another thread forks meanwhile is not to keep it
         try:
             try:
@@ -613,13 +614,13 @@ class Endpoint(Generic[Item]):
                 if data := self._given(hand):
                     return data
         except BaseException:
-            if hand.blocks and hand.forgettings == self._forgettings:
+            if hand.blocks and hand.of.forgettings == self._forgettings:
                 self._saved = (hand, *self._saved)
             raise
 
     def _hand(self) -> Hand:
         hand = Hand()
-        hand.opening, hand.blocks, hand.forgettings = None, [], self._forgettings
+        hand.opening, hand.blocks = None, []
         return hand
 
     def _given(self, hand: Hand) -> bytes:
@@ -688,7 +689,7 @@ class Endpoint(Generic[Item]):
         each = iter(items)
         items += [*self._items]  # the handler of a signal may have read since
         self._items, self._all, hand.blocks[:] = each, items, ()
-        if hand.forgettings != self._forgettings:
+        if hand.of.forgettings != self._forgettings:
             items.clear()
             raise self._left()
 

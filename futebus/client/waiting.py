@@ -268,7 +268,7 @@ class Waiting(Endpoint[Item]):
             self._catch(hand, end)
             self._hand_on(hand)
         except BaseException:
-            if hand.blocks and hand.forgettings == self._forgettings:
+            if hand.blocks and hand.of.forgettings == self._forgettings:
                 self._saved = (hand, *self._saved)
             raise
 
@@ -322,7 +322,7 @@ class Waiting(Endpoint[Item]):
                 if data := self._given(hand):
                     return data
         except BaseException:
-            if hand.blocks and hand.forgettings == self._forgettings:
+            if hand.blocks and hand.of.forgettings == self._forgettings:
                 self._saved = (hand, *self._saved)
             raise
 

@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -48,6 +49,32 @@ def test_two_interrupts_in_a_row_lose_nothing(bus: Mount, way: str) -> None:
             assert got == ["one", "two", "three"], hits
         if not hits:
             break
+    assert place > 10
+
+
+@pytest.mark.parametrize("timeout", [None, DEADLINE])
+def test_a_handler_that_opens_a_channel_anew_at_any_moment_loses_nothing_there(bus: Mount, timeout: float | None) -> None:
+    """Nobody gets what has come before, and somebody all that comes then."""
+
+    def reopen(frame: FrameType, event: str, arg: object) -> None:
+        if event in ("call", "c_return") and next(places) == place:
+            sys.setprofile(None)
+            log.close()
+            log.open_nowait()
+            out.send("new")
+
+    for place in itertools.count():  # noqa: B007
+        with client.publisher(bus / "B_x") as out, client.subscribe(bus / "B_x") as log:
+            out.send("old")
+            got, places = list[str](), itertools.count()
+            with contextlib.suppress(ValueError):
+                sys.setprofile(reopen)
+                got += (log.read(timeout=timeout),)
+            sys.setprofile(None)
+            if log.joins == 1:
+                break
+            got = got or [log.read(timeout=DEADLINE)]
+            assert got == ["new"] or (got == ["old"] and log.read(timeout=DEADLINE) == "new")
     assert place > 10
 
 
