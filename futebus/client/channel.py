@@ -3,9 +3,11 @@ r"""What a channel is to a program that has it open. Nothing here waits: see `bl
 The one rule: what the bus has handed out is handed on, and what it has accepted is not sent again. A read takes all that there is
 (the name with `+`), since it costs as much as a read of one message; what is not asked for yet stays here.
 
-That holds too when a signal comes whose handler raises, Ctrl-C for one. CPython runs handlers behind each call, and what that has
-returned is gone if one raises: so what a system call has done is put where it stays before the interpreter looks (a list `+=`
-a `map` is one step), and is handed on by an assignment, behind which it does not look either.
+That holds too when a signal comes whose handler raises, Ctrl-C for one. CPython runs handlers behind each call, and what that
+has returned is gone if one raises: so what a system call has done is put where it stays before the interpreter looks (a list
+`+=` a `map` is one step), and is handed on by an assignment, behind which it does not look either. What a call has in hand that
+ends so is kept in the same way where that is caught, in each such place: at the beginning of a function for it the next handler
+could raise.
 """
 
 import contextlib
