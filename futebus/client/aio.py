@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from weakref import WeakValueDictionary
 
 from .awaiting import Collector, Doors, Peer, Publisher, Reader, Service, Slave
+from .errors import is_own
 
 __all__ = [
     "Collector",
@@ -43,8 +44,8 @@ def _unless_closed(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """
     try:
         yield
-    except Exception:
-        if not loop.is_closed():
+    except Exception as error:
+        if not loop.is_closed() or not is_own(error, "asyncio", "selectors", type(loop).__module__):
             raise
 
 

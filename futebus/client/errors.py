@@ -83,13 +83,17 @@ class NotOpen(ValueError):
     """A call on a channel that is not open. To callers it is a `ValueError`, as with files."""
 
 
-def is_own(error: BaseException) -> bool:
+def is_own(error: BaseException, *others: str) -> bool:
     """Whether a call of this package has raised an error, and not somebody else's code which ran in the middle of that.
 
     The handler of a signal may raise what it likes, and also what a call on a channel would raise.
+
+    Args:
+        error: that.
+        others: how the names of modules begin that have been called, too.
     """
-    trace = error.__traceback__
-    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith(_OWN):
+    trace, own = error.__traceback__, (*_OWN, *others) if others else _OWN
+    while trace and trace.tb_frame.f_globals.get("__name__", "").startswith(own):
         trace = trace.tb_next
     return trace is None
 

@@ -929,6 +929,32 @@ def test_a_loop_may_be_closed_while_another_thread_asks_it_to_close(bus: Mount, 
     client.collect(bus / "U_x").close()
 
 
+def test_what_a_handler_raises_is_not_lost_where_a_loop_is_asked_that_has_just_been_closed(bus: Mount) -> None:
+    async def main() -> None:
+        await jobs.open()
+        reading = asyncio.ensure_future(jobs.read())
+        await Aio().until_waiting(1)
+        loops.append(asyncio.get_running_loop())
+        await asyncio.to_thread(is_asked.wait)
+        reading.cancel()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        is_asked.set()
+        until(loops[0].is_closed, "it is closed")
+        raise Interrupt
+
+    jobs, is_asked = Aio.doors.collect(bus / "U_x"), threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+    aside(lambda: asyncio.run(main()))
+    until(lambda: loops, "it waits")
+    with (
+        interrupted(asyncio.BaseEventLoop.call_soon_threadsafe.__code__, handle=interrupt),
+        pytest.raises(Interrupt),
+    ):
+        jobs.close()
+    client.collect(bus / "U_x").close()
+
+
 AT_EXIT = """
 import asyncio, atexit, sys, threading
 from futebus.client import aio
