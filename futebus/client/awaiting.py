@@ -203,21 +203,13 @@ class _Awaiting(Endpoint[Item]):
 
     def __init__(self, way: Way, cut: Any, waiter: Waiter) -> None:
         self._waiter = waiter
-        self._handed_over: dict[Opening, object] = {}
-        """What was left and is open yet, each with the loop that is to close it."""
         super().__init__(way, cut, is_blocking=False)
 
     def _begin(self) -> None:
         super()._begin()
-        self._handed_over.clear()  # a child of fork(2) has no loop that would do it
         self._tenants = Tenants(self._waiter)
         self._reading, self._sending = Turns(self._tenants, "reads"), Turns(self._tenants, "sends")
         self._opening = Turns(self._tenants, "opens it again")
-
-    def __del__(self) -> None:
-        for opening in getattr(self, "_handed_over", ()):
-            opening.close()
-        super().__del__()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -254,7 +246,7 @@ class _Awaiting(Endpoint[Item]):
                     each.detach()  # or what the handler of a signal raises in that would be lost
 
             ends: list[weakref.finalize[..., Any]] = []
-            self._handed_over[opening] = loop
+            self._leaving[opening] = loop
             is_heard = False
             try:
                 # Before it is handed over: it may be done at once. Noted in the same step, or it would go off behind an error.
@@ -276,12 +268,15 @@ class _Awaiting(Endpoint[Item]):
     def _let_go(self, opening: Opening) -> None:
         """Closes what no task waits for. It is forgotten last: who is kept from the end of that does it again."""
         opening.close()
-        self._handed_over.pop(opening, None)
+        self._leaving.pop(opening, None)
 
-    def _close_handed_over(self) -> None:
-        """Closes what is this loop's to close, before anybody hears from it that it was left."""
-        here = self._waiter.here()
-        for opening, loop in self._handed_over.copy().items():
+    def _close_handed_over(self, here: object) -> None:
+        """Closes what is a loop's to close, before anybody hears from it that it was left.
+
+        Args:
+            here: that loop.
+        """
+        for opening, loop in self._leaving.copy().items():
             if loop is here:
                 self._close_here(opening)
 
@@ -359,8 +354,8 @@ class _Awaiting(Endpoint[Item]):
             except BaseException:  # the handler of a signal
                 turns.leave(mine, loop)
                 raise
-            if self._handed_over:
-                self._close_handed_over()
+            if self._leaving:
+                self._close_handed_over(loop)
 
     # ------------------------------------------------------------------------------------------ reading
 

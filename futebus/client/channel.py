@@ -264,8 +264,9 @@ class Endpoint(Generic[Item]):
         self._is_shut = False
         """Whether its master has ended it, for good."""
         self._read_bytes = FEW_BYTES
-        self._leaving: dict[Opening, None] = {}
-        """What is not the one that is open now any more, or is about to be, and may be open yet."""
+        self._leaving: dict[Opening, object] = {}
+        """What is not open any more, or not yet, and may be so for the system. Each with the loop that is to close it; None: who
+        has left it, or opens it, does."""
         self._begin()
         _THERE.add(self)
 
@@ -405,7 +406,7 @@ class Endpoint(Generic[Item]):
             if each.file < 0:
                 self._leaving.pop(each, None)
         if opening.file >= 0:
-            self._leaving[opening] = None
+            self._leaving.setdefault(opening)
 
     def _close(self, opening: Opening) -> None:
         """Closes what nobody makes calls on any more. May be called twice."""
@@ -470,9 +471,9 @@ class Endpoint(Generic[Item]):
         """Is told that what was open is about to be given away."""
 
     def __del__(self) -> None:
-        opening = getattr(self, "_now", None)
-        if opening:
-            opening.close()
+        if hasattr(self, "_leaving"):
+            for opening in (self._now, *self._leaving):
+                opening.close()
 
     def attempts(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> Iterator[float]:
         """Opens the channel, and gives again and again how many seconds to wait before that is tried again.

@@ -855,7 +855,7 @@ def test_a_loop_that_closes_at_once_leaves_nothing_to_who_has_asked_it(
 
         def have_done(loop: object, done: Callable[[], object]) -> bool:
             is_heard: bool = have(loop, done)
-            if opening in log._handed_over:
+            if log._leaving.get(opening):
                 until(lambda: opening.file < 0, "the loop has closed it")
             return is_heard
 
