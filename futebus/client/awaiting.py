@@ -485,7 +485,7 @@ class _Awaiting(Endpoint[Item]):
                         raise
                     if self._comes_again and is_addressed and self._now is opening and not self._opening.are_taken:
                         self._keep(opening, closings)
-                        self._leave()  # whoever reads or sends next opens it
+                        self._leave(closings)  # whoever reads or sends next opens it
                     if not self._comes_again:
                         raise
                     if is_addressed:  # on another channel, an address is another client's

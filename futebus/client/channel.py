@@ -176,11 +176,11 @@ class Opening:
         self.file = -1
         """The descriptor; -1: none."""
         self.entering: list[int] = []
-        """The same before it is known that it is a channel's."""
+        """What is open for it, as long as it is being opened."""
         self.forgettings = 0
         """How often its owner had closed the channel before: when he has done so once more, nobody wants what came from here."""
         self.was_taken = False
-        """Whether it has been the one that is open now: who leaves that closes it."""
+        """Whether it has been the one that is open now, or has failed to be: whoever opens or leaves the channel closes it."""
         self.id = 0
         """The own ID; 0: not asked for yet."""
         self.rest = b""
@@ -197,9 +197,9 @@ class Opening:
         """Closes the descriptor, once, whatever interrupts that."""
         close = os.close
         file, entering, self.file, self.entering = self.file, self.entering, -1, []
-        if file >= 0 or entering:
+        for each in (file,) if file >= 0 else entering:
             try:
-                close(file if file >= 0 else entering[0])
+                close(each)
             except OSError as error:  # of a bus that has gone
                 if not is_own(error):
                     raise
@@ -383,27 +383,39 @@ class Endpoint(Generic[Item]):
         except BaseException:  # the handler of a signal
             self._leave()
             raise
-        finally:
-            self._forget()
+        finally:  # nobody gets what was taken and not asked for, nor who is in the middle of it
+            items, self._saved = self._all, ()
+            items.clear()
 
-    def _leave(self) -> None:
-        self._take(Opening())
+    def _leave(self, closings: int | None = None) -> None:
+        self._take(Opening(), closings)
 
-    def _take(self, opening: Opening) -> None:
-        """Makes an opening of the channel the one that is open now, and closes the one before."""
+    def _take(self, opening: Opening, closings: int | None = None) -> None:
+        """Makes an opening of the channel the one that is open now, and closes the one before, and what was to be closed earlier.
+
+        Args:
+            opening: that one.
+            closings: how often its owner had closed it when that was wanted; None: until now.
+
+        Raises:
+            ValueError: he has closed it since, and may have opened it: that is not touched.
+        """
         self._note_leaving(self._now)
+        if closings is not None and self._closings != closings:
+            raise self._left()
         before, self._now, opening.was_taken = self._now, opening, True
-        if before.file >= 0:
-            try:
-                self._close(before)
-            except BaseException:  # the handler of a signal has raised, if only where that begins
-                self._close(before)
-                raise
+        for each, loop in {before: None, **self._leaving}.items():
+            if loop is None and each.was_taken and each is not self._now:
+                try:
+                    self._close(each)
+                except BaseException:  # the handler of a signal has raised, if only where that begins
+                    self._close(each)
+                    raise
 
     def _note_leaving(self, opening: Opening) -> None:
         """Notes what is about to be left, until it is closed."""
         for each in [*self._leaving]:
-            if each.file < 0:
+            if each.file < 0 and each.was_taken:
                 self._leaving.pop(each, None)
         if opening.file >= 0:
             self._leaving.setdefault(opening)
@@ -411,11 +423,6 @@ class Endpoint(Generic[Item]):
     def _close(self, opening: Opening) -> None:
         """Closes what nobody makes calls on any more. May be called twice."""
         opening.close()
-
-    def _forget(self) -> None:
-        """Nobody gets what was taken and not asked for, nor who is in the middle of it."""
-        items, self._saved = self._all, ()
-        items.clear()
 
     def detach(self) -> int:
         """Gives the descriptor away, with which the channel stays open. It is the caller's to close.
@@ -430,33 +437,37 @@ class Endpoint(Generic[Item]):
         closings, was_left = self._closings, self._is_left
         if not self.is_open:
             raise self._left()
+        self._note_leaving(self._now)  # whoever is interrupted has it closed the next time
         # Who is in a call on it must not open it again; and before it is asked who is in one: whoever begins one finds this.
-        self._is_left, opening, self._now = True, self._now, nothing
+        self._is_left, self._closings, opening, self._now = True, self._closings + 1, self._now, nothing
         try:
-            self._leaving.pop(opening, None)  # a close that was interrupted may have noted it: a child must not do that
             if opening.file >= 0 and self._is_elsewhere(opening):
                 copies += map(os.dup, (opening.file,))
         except BaseException as error:
-            for copy in copies:
-                os.close(copy)
-            if self._now is nothing and self._closings == closings:
-                self._now, self._is_left = opening, was_left
+            if self._now is nothing and self._closings == closings + 1:
+                self._now, self._is_left, self._closings = opening, was_left, closings
             else:  # the handler of a signal has left it, or opened it again
                 self._close(opening)
+            for copy in copies:
+                os.close(copy)
             if isinstance(error, OSError) and is_own(error):
+                self._check_open(opening, error)
                 raise not_opened(str(self.path), self.way.name, error, creates=False) from None
             raise
-        self._closings += 1
         try:
             self._give_away(opening)
             if copies:
-                self._note_leaving(opening)
                 self._close(opening)
+            if not self._flags & os.O_NONBLOCK:
+                os.set_blocking((*copies, opening.file)[0], True)  # another thread may have been in a hurry
+            if copies:
                 return copies[0]
-        except BaseException:  # the handler of a signal
+        except BaseException as error:  # the handler of a signal, or another thread has closed it
             self._close(opening)
             for copy in copies:
                 os.close(copy)
+            if isinstance(error, OSError) and is_own(error):
+                raise self._left() from None
             raise
         file, opening.file = opening.file, -1  # whoever still has it finds nothing there
         if file < 0:
@@ -535,7 +546,7 @@ class Endpoint(Generic[Item]):
         self._open_once(self._closings)
 
     def _open_once(self, closings: int, gone: Opening | None = None) -> None:
-        self._leave()
+        self._leave(closings)
         way = self.way
         flags = self._flags | (os.O_RDWR if way.reads and way.writes else os.O_RDONLY if way.reads else os.O_WRONLY)
         if way.is_master or (way.creates and not has_master(way.name)):
@@ -556,9 +567,10 @@ class Endpoint(Generic[Item]):
             if self._closings != closings:
                 raise NotOpen(f"{self.path} is not open")
             if gone and self._now.file >= 0:  # the handler of a signal has opened it
+                opening.was_taken = True
                 opening.close()
                 return
-            self._opened(opening)
+            self._opened(opening, closings)
             self._leaving.pop(opening, None)
             self.joins += 1
             if self._closings != closings:  # who has closed it meanwhile has not found this one, or has closed it
@@ -569,12 +581,13 @@ class Endpoint(Generic[Item]):
             if self._now is opening:
                 self._leave()
             elif not opening.was_taken:
+                opening.was_taken = True
                 opening.close()
             raise
 
-    def _opened(self, opening: Opening) -> None:
-        """Is told of a channel that has been opened, and makes it the one that is open now."""
-        self._take(opening)
+    def _opened(self, opening: Opening, closings: int) -> None:
+        """Is told of a channel that has been opened, and makes it the one that is open now, as `_take`."""
+        self._take(opening, closings)
 
     def _check_not_closed(self, closings: int) -> None:
         """Sees that a call does not go on with a channel that its owner has closed meanwhile, and perhaps opened again.
@@ -690,11 +703,10 @@ class Endpoint(Generic[Item]):
         """
         items = self._cut(hand.blocks[0], hand.of.clients)
         each = iter(items)
+        if hand.of.forgettings != self._forgettings:
+            raise self._left()
         items += [*self._items]  # the handler of a signal may have read since
         self._items, self._all, hand.blocks[:] = each, items, ()
-        if hand.of.forgettings != self._forgettings:
-            items.clear()
-            raise self._left()
 
     def _has_ended(self, opening: Opening) -> bool:
         """Whether a channel that has no master who reads has none for good."""

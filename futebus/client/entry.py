@@ -23,7 +23,8 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None, opene
         name: the channel, `.NAME` to become its master, `+NAME` to read it in bulk.
         flags: as of open(2).
         mode: exactly the permissions that it gets if it is created, whatever the umask; None: what the umask leaves of 666.
-        opened: an empty list, in which the descriptor is from the moment on that there is one. If this fails, it is empty again.
+        opened: an empty list, in which all that is open for this is from that moment on: a child that another thread forks finds
+            it there. In the end, that is the descriptor; nothing, if this fails.
 
     Returns:
         The descriptor.
@@ -33,19 +34,20 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None, opene
         OSError: the bus refuses.
     """
     handled = sys.exception()  # by who calls this
+    opened = [] if opened is None else opened
     try:
-        bus = find_bus(directory)
+        bus = find_bus(directory, opened)
     except NoBus as error:
         cause = error.__context__
         if isinstance(cause, OSError) and cause is not handled and not is_own(cause):
             raise cause from None  # the handler of a signal has raised it
         raise
-    opened = [] if opened is None else opened
     try:
         try:
             # A bus has no links. Nor does opening wait on it, as for the other end of a FIFO.
             _open(bus, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, opened)
         finally:
+            opened[:1] = ()
             os.close(bus)
         descriptor = opened[0]
         inquire(descriptor)
@@ -81,4 +83,4 @@ def _open(bus: int, name: str, flags: int, mode: int | None, opened: list[int]) 
             raise
         opened += map(at, (name,), (flags,), (mode,))
     else:
-        os.fchmod(opened[0], mode)
+        os.fchmod(opened[-1], mode)

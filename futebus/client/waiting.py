@@ -64,20 +64,15 @@ class Waiting(Endpoint[Item]):
         if not self._inside.retire(opening):
             opening.close()
 
-    def _opened(self, opening: Opening) -> None:
+    def _opened(self, opening: Opening, closings: int) -> None:
         with self._hurry.lock:
             if self._hurry.calls:  # another thread must not wait for ever, for what it finds there either
                 os.set_blocking(opening.file, False)
-            super()._opened(opening)
+            super()._opened(opening, closings)
         have_reserve()  # that of the bus's directory is free again
 
     def _is_elsewhere(self, opening: Opening) -> bool:
         return self._inside.is_held(opening)
-
-    def _give_away(self, opening: Opening) -> None:
-        with self._hurry.lock:
-            if opening.file >= 0 and self._hurry.calls:
-                os.set_blocking(opening.file, True)
 
     def _open(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> None:
         """Opens the channel, and waits so many seconds for that. See `attempts`."""
@@ -137,9 +132,9 @@ class Waiting(Endpoint[Item]):
         """Takes what can still be read from a channel that has ended, as soon as nobody else does, and leaves it."""
         nothing = Opening()  # before: a handler could come in that, and open the channel again
         self._note_leaving(gone)
-        found, self._now = self._now, nothing  # who begins to read finds that
-        if found is not gone:
-            return  # its owner has just closed it
+        if self._now is not gone:
+            return  # its owner has just closed it, and may have opened it again
+        self._now = nothing  # who begins to read finds that
         try:
             while is_read := self._is_read(gone):
                 if self._closings != closings or (end is not None and time.monotonic() >= end):
@@ -216,14 +211,16 @@ class Waiting(Endpoint[Item]):
     # ------------------------------------------------------------------------------------------ reading
 
     def _catch(self, hand: Hand, end: float | None) -> None:
-        """Takes the next lines in hand, as soon as there are some."""
+        """Takes the next lines in hand, as soon as there are some; none if something is there that has come before them."""
         inside, hand.thread = self._inside, get_native_id()
         try:
             inside.readers.append(hand)  # in any case: it is looked for signals behind it
             if len(inside.readers) > 1 and beneath(hand, inside.readers):
                 # What it left over, the call that it has interrupted would not find: that waits for the bus.
                 raise ClientError(errno.EBUSY, f"{self.path} is being read, which the handler of a signal cannot do, too")
-            self._catch_inside(hand, end)
+            if not operator.length_hint(self._items):  # or the handler of a signal has just read
+                self._all = []  # its memory is good for the next, and still in the processor's cache
+                self._catch_inside(hand, end)
         finally:
             inside.readers.remove(hand)
             if inside.retired:
@@ -262,11 +259,11 @@ class Waiting(Endpoint[Item]):
 
     def _fill(self, end: float | None) -> None:
         """Waits until there is something that can be asked for."""
-        self._all = []  # its memory is good for the next, and still in the processor's cache
         hand = self._hand()
         try:
             self._catch(hand, end)
-            self._hand_on(hand)
+            if hand.blocks:
+                self._hand_on(hand)
         except BaseException:
             if hand.blocks and hand.of.forgettings == self._forgettings:
                 self._saved = (hand, *self._saved)
@@ -313,13 +310,13 @@ class Waiting(Endpoint[Item]):
             NoBus: the bus has gone.
             ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
-        self.check_nothing_pending()
         hand = self._hand()
         try:
             end = None if timeout is None else time.monotonic() + timeout
             while True:
+                self.check_nothing_pending()
                 self._catch(hand, end)
-                if data := self._given(hand):
+                if hand.blocks and (data := self._given(hand)):
                     return data
         except BaseException:
             if hand.blocks and hand.of.forgettings == self._forgettings:

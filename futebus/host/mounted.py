@@ -101,8 +101,12 @@ def unusable(directory: Path, error: OSError) -> NoBus:
     return NoBus(f"the bus on {directory} cannot be used: {error.strerror}", error.errno)
 
 
-def find_bus(directory: Path) -> int:
+def find_bus(directory: Path, opened: list[int] | None = None) -> int:
     """Finds the bus that is mounted on a directory, and sees that it answers. One that hangs is waited for.
+
+    Args:
+        directory: that.
+        opened: as for `reach`.
 
     Returns:
         A descriptor. What is opened relative to it is on this bus, or is not opened.
@@ -110,20 +114,28 @@ def find_bus(directory: Path) -> int:
     Raises:
         NoBus: there is none.
     """
-    bus, _ = reach(directory)
+    opened = [] if opened is None else opened
+    bus, _ = reach(directory, opened)
     try:
         os.stat(kinds.STAT, dir_fd=bus)
     except OSError as error:
+        opened[:] = ()
         os.close(bus)
         raise unusable(directory, error) from None
     except BaseException:
+        opened[:] = ()
         os.close(bus)
         raise
     return bus
 
 
-def reach(directory: Path) -> tuple[int, Mount]:
+def reach(directory: Path, opened: list[int] | None = None) -> tuple[int, Mount]:
     """Finds the bus that is mounted on a directory, and asks it nothing: it may hang, and be dead.
+
+    Args:
+        directory: that.
+        opened: an empty list, in which the descriptor is from the moment on that there is one: a child that another thread forks
+            finds it there. If this fails, it is empty again.
 
     Returns:
         A descriptor, as of `find_bus`; and what the mount table says of this mount, wherever links have led.
@@ -131,7 +143,7 @@ def reach(directory: Path) -> tuple[int, Mount]:
     Raises:
         NoBus: there is none.
     """
-    opened: list[int] = []
+    opened = [] if opened is None else opened
     try:
         # Noted in the same step: the handler of a signal may raise behind each call.
         opened += map(os.open, (directory,), (os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC,))
@@ -149,9 +161,11 @@ def reach(directory: Path) -> tuple[int, Mount]:
         if mount is None:
             raise NoBus(f"no bus is mounted on {directory}", errno.ENOENT)
     except OSError as error:
+        opened[:] = ()
         os.close(bus)
         raise unusable(directory, error) from None
     except BaseException:
+        opened[:] = ()
         os.close(bus)
         raise
     return bus, mount

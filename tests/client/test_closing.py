@@ -1,6 +1,7 @@
 """`futebus.client` when a channel is closed, by whom ever, in the middle of whatever."""
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -18,10 +19,11 @@ from futebus.client.channel import Endpoint
 from futebus.client.entry import enter
 from futebus.client.inquire import inquire
 from futebus.client.waiting import Waiting
+from futebus.host import mounted
 
 from ..helpers.descriptors import descriptors
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.signals import Interrupt, interrupted
+from ..helpers.signals import Interrupt, interrupted, interrupted_twice
 from ..helpers.waiting import DEADLINE, until
 from .threads import aside, child, lasting_child, status
 
@@ -136,7 +138,7 @@ def test_a_channel_is_left_though_a_handler_has_raised_where_others_are_woken(bu
         log.close()
     reading.join(DEADLINE)
     assert found == [f"{bus / 'B_x'} is not open"]
-    assert not bus.clients("B_x")
+    until(lambda: not bus.clients("B_x"), "nobody is there")
 
 
 def test_who_closes_does_not_close_what_others_open_meanwhile(bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
@@ -214,25 +216,61 @@ def test_its_name_in_a_debugger(bus: Mount) -> None:
     assert repr(log) == f"<Reader of {bus / 'B_x'}, not open>"
 
 
-@pytest.mark.parametrize("where", ["entry.inquire", "channel.Endpoint._opened"])
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize(
+    ("where", "go_on"),
+    [
+        ("host.mounted.mount_id", mounted.mount_id),
+        ("client.entry.inquire", inquire),
+        ("client.channel.Endpoint._opened", Endpoint._opened),
+    ],
+)
 @pytest.mark.parametrize("doors", [client, futebus.client.aio, futebus.client.trio])
 def test_a_child_leaves_what_another_thread_is_about_to_open(
-    bus: Mount, monkeypatch: pytest.MonkeyPatch, doors: Any, where: str
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, doors: Any, where: str, go_on: Any, *, is_closed: bool
 ) -> None:
+    """Nor has it the bus's directory open, which could not be unmounted then. And if it was closed just before that."""
     jobs = doors.collect(bus / "U_x")
     jobs.close()
-    go_on = inquire if "inquire" in where else Endpoint._opened
 
     def fork(*given: Any) -> Any:
         monkeypatch.undo()
-        children.enter_context(lasting_child())
+        if is_closed:
+            aside(jobs.close).join(DEADLINE)
+        opened = Path("/proc", str(children.enter_context(lasting_child())), "fd")
+        found.extend(target for link in opened.iterdir() if (target := os.readlink(link)).startswith(str(bus.path)))
         return go_on(*given)
 
+    found: list[str] = []
     with contextlib.ExitStack() as children:
-        monkeypatch.setattr(f"futebus.client.{where}", fork)
-        jobs.open_nowait()
+        monkeypatch.setattr(f"futebus.{where}", fork)
+        with contextlib.suppress(ValueError):
+            jobs.open_nowait()
+        assert jobs.is_open == (not is_closed)
         jobs.close()
         client.collect(bus / "U_x").close()
+        assert not found
+
+
+@pytest.mark.parametrize("what", ["close", "detach", "open_nowait"])
+def test_what_two_interrupts_keep_open_is_left_by_the_next_who_closes(bus: Mount, what: str) -> None:
+    for place in itertools.count():
+        jobs = client.collect(bus / "U_x")
+        if what == "open_nowait":
+            jobs.close()
+        given: list[int] = []
+        with contextlib.suppress(Interrupt), interrupted_twice(place, "futebus.client.") as hits:
+            if what == "detach":
+                given += (jobs.detach(),)
+            else:
+                getattr(jobs, what)()
+        jobs.close()
+        for each in given:
+            os.close(each)
+        client.collect(bus / "U_x").close()
+        if not hits:
+            break
+    assert place > 5
 
 
 def test_a_child_leaves_what_there_is_though_a_handler_raises(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:

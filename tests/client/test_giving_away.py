@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import threading
 from types import FrameType
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import futebus.client as client
 import futebus.client.aio
 import futebus.client.trio
-from futebus.client.channel import Endpoint
+from futebus.client.channel import Endpoint, Opening
 
 from ..helpers.mounts import Mount
 from ..helpers.signals import interrupted
@@ -53,7 +54,7 @@ def test_a_handler_may_leave_at_any_moment_what_is_given_away(bus: Mount, doors:
             client.publish(bus / "B_x", "hello")
             assert os.read(each, 100) == b"hello\n"
             os.close(each)
-        assert not bus.clients("B_x")
+        until(lambda: not bus.clients("B_x"), "nobody is there")
         if not hits:
             break
     assert place > 10
@@ -63,12 +64,11 @@ def test_what_is_being_closed_is_not_given_away(bus: Mount, doors: Any, monkeypa
     """Who closes it has it already."""
     log = _opened(doors.subscribe(bus / "B_x"))
 
-    class Leaving(dict[Any, None]):
-        def pop(self, *given: Any) -> Any:
-            aside(log.close).join(DEADLINE)
-            return super().pop(*given)
+    def close(opening: Any) -> bool:
+        aside(log.close).join(DEADLINE)
+        return False
 
-    log._leaving = Leaving()
+    monkeypatch.setattr(log, "_is_elsewhere", close)
     with contextlib.suppress(ValueError):
         given = log.detach()
         client.publish(bus / "B_x", "hello")
@@ -127,3 +127,36 @@ def test_what_was_taken_before_it_was_given_away_can_still_be_asked_for(bus: Mou
     assert [log.read() for _ in range(pending)] == ["two"] * pending
     with pytest.raises(ValueError, match="is not open"):
         log.read()
+
+
+def test_what_is_given_away_waits_though_another_thread_comes_to_be_in_a_hurry(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it is about to be given, and before that thread is out."""
+    log = client.subscribe(bus / "B_x")
+    is_in, goes = threading.Event(), threading.Event()
+    hurry, close = log._in_a_hurry, log._close
+
+    def hurry_late(opening: Opening) -> Any:
+        is_in.set()
+        goes.wait(DEADLINE)
+        return hurry(opening)
+
+    def close_late(opening: Opening) -> None:
+        goes.set()
+        until(lambda: not os.get_blocking(opening.file), "it is in a hurry")
+        close(opening)
+
+    def read() -> None:
+        with contextlib.suppress(ValueError):
+            log.read(timeout=DEADLINE)
+
+    monkeypatch.setattr(log, "_in_a_hurry", hurry_late)
+    monkeypatch.setattr(log, "_close", close_late)
+    reading = aside(read)
+    assert is_in.wait(DEADLINE)
+    given = log.detach()
+    reading.join(DEADLINE)
+    assert not reading.is_alive()
+    assert os.get_blocking(given)
+    os.close(given)

@@ -52,29 +52,95 @@ def test_two_interrupts_in_a_row_lose_nothing(bus: Mount, way: str) -> None:
     assert place > 10
 
 
+@contextlib.contextmanager
+def _at_a_place(place: int, do: Handler) -> Iterator[list[str]]:
+    """Has the handler of a signal do something at a place of so many where CPython runs it, in a call of the client's."""
+    places, hits = itertools.count(), list[str]()
+
+    def look(frame: FrameType, event: str, arg: object) -> None:
+        name = str(frame.f_globals.get("__name__"))
+        if event in ("call", "c_return") and name.startswith("futebus.client.") and next(places) == place:
+            hits.append(frame.f_code.co_name)
+            sys.setprofile(None)
+            do()
+
+    sys.setprofile(look)
+    try:
+        yield hits
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize("timeout", [None, DEADLINE])
-def test_a_handler_that_opens_a_channel_anew_at_any_moment_loses_nothing_there(bus: Mount, timeout: float | None) -> None:
+def test_a_handler_that_opens_a_channel_anew_at_any_moment_loses_nothing_there(
+    bus: Mount, timeout: float | None, *, reads: bool
+) -> None:
     """Nobody gets what has come before, and somebody all that comes then."""
 
-    def reopen(frame: FrameType, event: str, arg: object) -> None:
-        if event in ("call", "c_return") and next(places) == place:
-            sys.setprofile(None)
-            log.close()
-            log.open_nowait()
-            out.send("new")
+    def reopen() -> None:
+        log.close()
+        log.open_nowait()
+        out.send("1", "2", "3")
+        if reads:
+            with contextlib.suppress(client.ClientError):  # it is just being read
+                got.append(log.read(timeout=0))
 
-    for place in itertools.count():  # noqa: B007
+    for place in itertools.count():
         with client.publisher(bus / "B_x") as out, client.subscribe(bus / "B_x") as log:
             out.send("old")
-            got, places = list[str](), itertools.count()
-            with contextlib.suppress(ValueError):
-                sys.setprofile(reopen)
+            got: list[str] = []
+            with contextlib.suppress(ValueError), _at_a_place(place, reopen) as hits:
                 got += (log.read(timeout=timeout),)
-            sys.setprofile(None)
-            if log.joins == 1:
+            if not hits:
                 break
-            got = got or [log.read(timeout=DEADLINE)]
-            assert got == ["new"] or (got == ["old"] and log.read(timeout=DEADLINE) == "new")
+            got = [each for each in got if each != "old"]  # it was taken before
+            got += [log.read(timeout=DEADLINE) for _ in range(3 - len(got))]
+            assert got == ["1", "2", "3"]
+    assert place > 10
+
+
+@pytest.mark.parametrize("timeout", [None, DEADLINE])
+def test_a_handler_that_reads_at_any_moment_does_not_keep_who_reads_waiting(bus: Mount, timeout: float | None) -> None:
+    """What it has left over comes next, also if that was before the call could know of it."""
+
+    def read() -> None:
+        with contextlib.suppress(client.ClientError):  # it is just being read, or nothing is left
+            got.append(log.read(timeout=0))
+
+    for place in itertools.count():
+        with client.publisher(bus / "B_x") as out, client.subscribe(bus / "B_x") as log:
+            out.send("1", "2", "3")
+            got: list[str] = []
+            with _at_a_place(place, read) as hits:
+                got += (log.read(timeout=timeout),)
+            got += [log.read(timeout=0) for _ in range(3 - len(got))]
+            assert got == ["1", "2", "3"]
+            if not hits:
+                break
+    assert place > 10
+
+
+def test_what_a_handler_opens_anew_at_any_moment_stays_open(bus: Mount) -> None:
+    """Though the call that it interrupts is about to open it again, as its master has gone."""
+
+    def reopen() -> None:
+        slave.close()
+        slave.open_nowait()
+
+    for place in itertools.count():
+        master = client.collect(bus / "U_x")
+        slave = client.connect(bus / "U_x", again=True)
+        master.close()
+        with client.collect(bus / "U_x") as master:
+            master.send("hello")
+            with contextlib.suppress(ValueError, client.TimedOut), _at_a_place(place, reopen) as hits:
+                slave.read(timeout=0.05)
+            assert slave.is_open or not hits
+            slave.close()
+            until(lambda: len(bus.clients("U_x")) == 1, "only the master is there")
+        if not hits:
+            break
     assert place > 10
 
 

@@ -35,8 +35,8 @@ def status(number: int) -> int:
 
 
 @contextlib.contextmanager
-def lasting_child() -> Iterator[None]:
-    """A child of this process, which is there from the beginning of this to its end, and does nothing."""
+def lasting_child() -> Iterator[int]:
+    """A child of this process, by its number, which is there from the beginning of this to its end, and does nothing."""
     end, begin = os.pipe()
     ready, say = os.pipe()
 
@@ -49,7 +49,7 @@ def lasting_child() -> Iterator[None]:
     os.close(say)
     try:
         assert os.read(ready, 1) == b"!"
-        yield
+        yield number
     finally:
         for descriptor in (end, begin, ready):
             os.close(descriptor)
