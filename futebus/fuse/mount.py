@@ -256,10 +256,11 @@ class Mounted:
         assert mount
         with trio.move_on_after(LAST_LOOK) as looking:
             await wait_unmounted(mount.device)
-        self._be_ready_if_used()
         if not looking.cancelled_caught:
             self._has_been_unmounted()
-        elif self._failure is None:  # or another mount has its numbers
+            return
+        self._be_ready_if_used()
+        if self._failure is None:  # or another mount has its numbers
             self._is_lost = is_left(mount)
             if not self._is_lost:
                 self._mount = None

@@ -7,7 +7,6 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import futebus.client as client
 from futebus.client.channel import Endpoint
 
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.signals import Handler, Interrupt, at_a_signal, interrupted, interrupted_twice
+from ..helpers.signals import Handler, Interrupt, at_a_place, at_a_signal, interrupted, interrupted_twice
 from ..helpers.waiting import DEADLINE, until
 from .threads import aside
 
@@ -52,25 +51,6 @@ def test_two_interrupts_in_a_row_lose_nothing(bus: Mount, way: str) -> None:
     assert place > 10
 
 
-@contextlib.contextmanager
-def _at_a_place(place: int, do: Handler) -> Iterator[list[str]]:
-    """Has the handler of a signal do something at a place of so many where CPython runs it, in a call of the client's."""
-    places, hits = itertools.count(), list[str]()
-
-    def look(frame: FrameType, event: str, arg: object) -> None:
-        name = str(frame.f_globals.get("__name__"))
-        if event in ("call", "c_return") and name.startswith("futebus.client.") and next(places) == place:
-            hits.append(frame.f_code.co_name)
-            sys.setprofile(None)
-            do()
-
-    sys.setprofile(look)
-    try:
-        yield hits
-    finally:
-        sys.setprofile(None)
-
-
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize("timeout", [None, DEADLINE])
 def test_a_handler_that_opens_a_channel_anew_at_any_moment_loses_nothing_there(
@@ -90,7 +70,7 @@ def test_a_handler_that_opens_a_channel_anew_at_any_moment_loses_nothing_there(
         with client.publisher(bus / "B_x") as out, client.subscribe(bus / "B_x") as log:
             out.send("old")
             got: list[str] = []
-            with contextlib.suppress(ValueError), _at_a_place(place, reopen) as hits:
+            with contextlib.suppress(ValueError), at_a_place(place, "futebus.client.", reopen) as hits:
                 got += (log.read(timeout=timeout),)
             if not hits:
                 break
@@ -112,7 +92,7 @@ def test_a_handler_that_reads_at_any_moment_does_not_keep_who_reads_waiting(bus:
         with client.publisher(bus / "B_x") as out, client.subscribe(bus / "B_x") as log:
             out.send("1", "2", "3")
             got: list[str] = []
-            with _at_a_place(place, read) as hits:
+            with at_a_place(place, "futebus.client.", read) as hits:
                 got += (log.read(timeout=timeout),)
             got += [log.read(timeout=0) for _ in range(3 - len(got))]
             assert got == ["1", "2", "3"]
@@ -134,7 +114,7 @@ def test_what_a_handler_opens_anew_at_any_moment_stays_open(bus: Mount) -> None:
         master.close()
         with client.collect(bus / "U_x") as master:
             master.send("hello")
-            with contextlib.suppress(ValueError, client.TimedOut), _at_a_place(place, reopen) as hits:
+            with contextlib.suppress(ValueError, client.TimedOut), at_a_place(place, "futebus.client.", reopen) as hits:
                 slave.read(timeout=0.05)
             assert slave.is_open or not hits
             slave.close()

@@ -7,7 +7,6 @@ import itertools
 import os
 import sys
 import threading
-from types import FrameType
 
 import pytest
 
@@ -16,6 +15,7 @@ from futebus.client.shut import shut
 from futebus.core.inquiry import SHUT
 from tests.helpers.mounts import Mount, Mounting
 from tests.helpers.programs import Start
+from tests.helpers.signals import at_a_place
 from tests.helpers.waiting import DEADLINE, until
 
 WRITERS = """
@@ -139,23 +139,19 @@ def test_a_handler_that_leaves_it_at_any_moment_has_no_other_channel_shut(bus: M
     """Which has its descriptor's number then."""
     others: list[client.Collector[str]] = []
 
-    def leave(frame: FrameType, event: str, arg: object) -> None:
-        if event in ("call", "c_return") and jobs._now.file >= 0 and next(steps) == place:
-            sys.setprofile(None)
-            jobs.close()
-            others.append(client.collect(bus / "U_y"))
-            # This number, unless another thread has just taken it.
-            copies.callback(os.close, fcntl.fcntl(others[0].fileno(), fcntl.F_DUPFD_CLOEXEC, number))
+    def leave() -> None:
+        jobs.close()
+        others.append(client.collect(bus / "U_y"))
+        # This number, unless another thread has just taken it.
+        copies.callback(os.close, fcntl.fcntl(others[0].fileno(), fcntl.F_DUPFD_CLOEXEC, number))
 
-    for place in itertools.count():  # noqa: B007
-        jobs, steps = client.collect(bus / "U_x"), itertools.count()
+    for place in itertools.count():
+        jobs = client.collect(bus / "U_x")
         number = jobs.fileno()
         others.clear()
         with contextlib.ExitStack() as copies:
-            with contextlib.suppress(ValueError):
-                sys.setprofile(leave)
+            with contextlib.suppress(ValueError), at_a_place(place, "futebus.client.", leave):
                 jobs.shut()
-            sys.setprofile(None)
             jobs.close()
             for other in others:
                 assert not other.inquire().is_shut

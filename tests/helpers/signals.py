@@ -88,38 +88,53 @@ def interrupted(
         signal.signal(signal.SIGUSR1, was)
 
 
+def _is_within(frame: FrameType, package: str) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(package)
+
+
 @contextlib.contextmanager
-def interrupted_twice(place: int, package: str) -> Iterator[list[str]]:
-    """Raises where CPython runs handlers of signals: at a place of so many, and once more where the next function begins.
+def at_a_place(place: int, package: str, do: Handler) -> Iterator[list[str]]:
+    """Has something done where CPython runs handlers of signals, at a place of so many.
 
     Args:
         place: which, from 0 on: behind calls of the functions of a package, and where those begin.
         package: the beginning of the names of its modules.
+        do: what is done.
 
     Returns:
-        Where that was.
+        Where that was; empty as long as it was not.
     """
     places, hits = itertools.count(), list[str]()
 
-    def is_within(frame: FrameType) -> bool:
-        return str(frame.f_globals.get("__name__")).startswith(package)
-
-    def first(frame: FrameType, event: str, arg: object) -> None:
-        if event in ("call", "c_return") and is_within(frame) and next(places) == place:
+    def look(frame: FrameType, event: str, arg: object) -> None:
+        if event in ("call", "c_return") and _is_within(frame, package) and next(places) == place:
             hits.append(frame.f_code.co_name)
             sys.setprofile(None)
-            sys.settrace(second)
-            raise Interrupt
+            do()
 
-    def second(frame: FrameType, event: str, arg: object) -> None:
-        if event == "call" and is_within(frame):
-            hits.append(frame.f_code.co_name)
-            sys.settrace(None)
-            raise Interrupt
-
-    sys.setprofile(first)
+    sys.setprofile(look)
     try:
         yield hits
     finally:
         sys.setprofile(None)
+
+
+@contextlib.contextmanager
+def interrupted_twice(place: int, package: str) -> Iterator[list[str]]:
+    """Raises at a place, as `at_a_place` does something there, and once more where the next function begins."""
+
+    def first() -> None:
+        sys.settrace(second)
+        raise Interrupt
+
+    def second(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and _is_within(frame, package):
+            hits.append(frame.f_code.co_name)
+            sys.settrace(None)
+            raise Interrupt
+
+    try:
+        with at_a_place(place, package, first) as hits:
+            yield hits
+    finally:
         sys.settrace(None)

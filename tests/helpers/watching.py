@@ -303,7 +303,7 @@ class Watch:
         if self._suspects.pop(task, None):
             self._note(now, f"{task} ({stat.name}) is in another wait, or its queue has moved")
         stack = stack_of(task)
-        holders = self._holders_besides(task) if LOCKS.match("".join(stack[:1])) and not inside_fuse(stack) else {}
+        holders = self._with_locks() if LOCKS.match("".join(stack[:1])) and not inside_fuse(stack) else {}
         patience = self._patience(task, stack, holders)
         self._note(now, f"{task} ({stat.name}) in D, patience {patience}: {' < '.join(stack[:4])}")
         if patience:
@@ -347,17 +347,22 @@ class Watch:
         mounts = fuse_mounts()
         return any(target.startswith(f"{mount}/") for _, target in links_of(pid) for mount in mounts)
 
-    def _holders_besides(self, task: str) -> dict[str, list[bytes]]:
-        """The other tasks that wait in FUSE with the lock of an inode, each with its switches: everything but a read has one."""
+    def _with_locks(self) -> dict[str, list[bytes]]:
+        """The tasks that wait in FUSE with the lock of an inode, each with its switches: everything but a read has one."""
         if self._holders is None:
-            self._holders = {holder: switches_of(holder) for holder in self._with_locks()}
-        return {holder: switches for holder, switches in self._holders.items() if holder != task}
+            self._holders = {
+                task: switches_of(task)
+                for pid, process in self._family.items()
+                for task in tasks_of(pid, process.threads)
+                if inside_fuse(stack := stack_of(task)) and "read_iter" not in "".join(stack)
+            }
+        return self._holders
 
     def _has_moved(self, suspect: Suspect) -> bool:
         """Whether who waits for a lock waits behind others by now: none of those that could have had it is where it was."""
         if not suspect.holders:
             return False
-        now = self._holders_besides("")
+        now = self._with_locks()
         return all(now.get(holder) != switches for holder, switches in suspect.holders.items())
 
     def _somebody_is_runnable(self) -> bool:
@@ -365,12 +370,6 @@ class Watch:
         if self._is_busy is None:
             self._is_busy = any(stat.state == "R" and inside_fuse(stack_of(task)) for task, stat in self._tasks(self._family))
         return self._is_busy
-
-    def _with_locks(self) -> Iterator[str]:
-        for pid, process in self._family.items():
-            for task in tasks_of(pid, process.threads):
-                if inside_fuse(stack := stack_of(task)) and "read_iter" not in "".join(stack):
-                    yield task
 
     def _daemons(self) -> list[int]:
         """The processes that serve a FUSE file system: who runs as somebody else may not show what it has open."""
