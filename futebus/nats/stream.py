@@ -75,6 +75,19 @@ class UnderWay(Away):
     """The same message was added before, and may not be stored yet: the stream tells, now or in a moment."""
 
 
+class Removed(NatsError):
+    """The same message was added before, and has been removed since, by the stream's limits or by somebody.
+
+    Args:
+        words: that, for people.
+        sequence: the number that it had.
+    """
+
+    def __init__(self, words: str, sequence: int) -> None:
+        super().__init__(words)
+        self.sequence = sequence
+
+
 class Refused(NatsError):
     """A server does not do what is wanted, and would not do it a second time."""
 
@@ -233,7 +246,15 @@ class Stream:
         return self._is_one_server and self._newest > 0
 
     async def publish(
-        self, subject: str, payload: Payload, headers: Mapping[str, str], behind: int, name: str, *, follows: bool = False
+        self,
+        subject: str,
+        payload: Payload,
+        headers: Mapping[str, str],
+        behind: int,
+        name: str,
+        *,
+        first_behind: int | None = None,
+        follows: bool = False,
     ) -> int:
         """Adds a message. When this returns, the stream has it on as many servers as it is to have.
 
@@ -244,6 +265,7 @@ class Stream:
             behind: the number of the message of the same subject that is to be the last before it; 0 for none.
             name: what nothing else of this subject is called that comes behind that message, but this one when it is tried
                 again. Who can tell it beforehand, and may publish elsewhere in the stream, can keep it out.
+            first_behind: what `behind` was when it was tried first, if nobody knows what became of that; None: the same.
             follows: whether the message before is on its way, and `behind` the number that it is to get. See `is_alone`.
 
         Returns:
@@ -253,13 +275,16 @@ class Stream:
             Overtaken: another message is the last of this subject. It may be this one: ask with `last`. Or it `follows`, and the
                 stream has got another message, or did not take the one before; then it does not have this one.
             UnderWay: it was tried before, and is stored, or will be, or was given up: ask with `last`, and try again.
+            Removed: it was tried before, and stored, and the stream does not have it any more. That it had the same payload then
+                only who sent it can know.
             Refused: the stream does not take it, or has another message of that name.
             NoStream: there is none that listens to the subject.
             Denied, Away: the server does not let us, or does not answer, or the stream is full and drops nothing. Whether it
                 has the message nobody knows.
         """
         # Names are the stream's. With the number: who sends the same again because it is gone sends another message.
-        told = {**headers, STREAM: self.name, NAME: _short(f"{subject} {name} {behind}")}
+        first_behind = behind if first_behind is None else first_behind
+        told = {**headers, STREAM: self.name, NAME: _short(f"{subject} {name} {first_behind}")}
         newest, self._newest = self._newest, 0
         if self._is_one_server and behind and behind == newest:
             last = {LAST_OF_ALL: str(behind), LAST_NAME: self._newest_name}
@@ -304,19 +329,32 @@ class Stream:
                         raise Away(f"{self.shown}: no server leads it now") from None
                 raise
             if done.duplicate:
-                await self._check_own(subject, done.seq)
-                raise UnderWay(f"{self.shown} has not stored yet what it was sent")
+                raise await self._tried_before(subject, done.seq, behind)
             if done.stream != self.name or type(done.seq) is not int or not max(behind, last) < done.seq <= MOST_SEQUENCE:
                 raise Away(f"{self.shown}: somebody else has answered for it")  # whoever listens to the subject can
             return done.seq
 
-    async def _check_own(self, subject: str, sequence: int) -> None:
-        """Sees that the message that has the name of ours is one of our subject."""
-        with contextlib.suppress(NotFoundError):
-            found = await self.jetstream.get_msg(self.name, sequence)
-            if found.subject != subject:
-                taken = f"message {sequence} of {printable(found.subject or '')} has the name"
-                raise Refused(f"{self.shown}: {taken} that the next of {subject} was to get")
+    async def _tried_before(self, subject: str, sequence: int, behind: int) -> NatsError:
+        """What has become of the message that has the name of ours.
+
+        Args:
+            subject: of ours.
+            sequence: the number that it is said to have; of servers that do not know it yet, 0.
+            behind: that of the message that it is behind.
+        """
+        if type(sequence) is int and sequence > 0:
+            try:
+                found = await self.jetstream.get_msg(self.name, sequence)
+            except NotFoundError as error:
+                if error.err_code == NO_STREAM:
+                    raise
+                if behind < sequence <= (await self.state()).last:
+                    return Removed(f"{self.shown} has removed what it was sent", sequence)
+            else:
+                if found.subject != subject:
+                    taken = f"message {sequence} of {printable(found.subject or '')} has the name"
+                    return Refused(f"{self.shown}: {taken} that the next of {subject} was to get")
+        return UnderWay(f"{self.shown} has not stored yet what it was sent")
 
     @contextlib.contextmanager
     def sorted(self, before: str = "") -> Iterator[None]:

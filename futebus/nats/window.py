@@ -6,7 +6,7 @@ not at all. So the stream has what was given here, from the beginning, without a
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from .stream import Overtaken, Stream
@@ -22,6 +22,7 @@ class _Sent(NamedTuple, Generic[T]):
     payload: Payload
     headers: Mapping[str, str]
     name: str
+    first_behind: int | None
     what: T
     doing: "asyncio.Task[int]"
     follows: bool
@@ -35,28 +36,42 @@ class Window(Generic[T]):
         stream: where to.
         subject: the subject.
         behind: the number of the message that the first is to come behind; 0 for none.
+        sending: is told, before a message is sent, the number that it is called behind, and what it was said to be.
         confirmed: is told, in order, the number that a message has got, and what it was said to be.
     """
 
-    def __init__(self, stream: Stream, subject: str, behind: int, confirmed: Callable[[int, T], object]) -> None:
-        self._stream, self._subject, self._behind, self._confirmed = stream, subject, behind, confirmed
+    def __init__(
+        self,
+        stream: Stream,
+        subject: str,
+        behind: int,
+        sending: Callable[[int, T], object],
+        confirmed: Callable[[int, T], object],
+    ) -> None:
+        self._stream, self._subject, self._behind = stream, subject, behind
+        self._sending, self._confirmed = sending, confirmed
         self._sent: deque[_Sent[T]] = deque()
+        self.first: T | None = None
+        """What is, or was, waited for: an error is of this message."""
 
-    async def put(self, payload: Payload, headers: Mapping[str, str], name: str, what: T) -> None:
+    async def put(
+        self, payload: Payload, headers: Mapping[str, str], name: str, what: T, *, first_behind: int | None = None
+    ) -> None:
         """Sends a message, when there is room for it.
 
         Args:
             payload: as for `Stream.publish`.
             headers: the same.
             name: the same.
-            what: it is for `confirmed`.
+            what: it is for `sending` and `confirmed`.
+            first_behind: as for `Stream.publish`.
 
         Raises:
             NatsError: as `Stream.publish`, of this message or one before. Then the window is of no use any more.
         """
         while self._sent and (len(self._sent) == MOST or self._sent[0].doing.done() or not self._stream.is_alone):
             await self._confirm()
-        self._send(payload, headers, name, what)
+        self._send(payload, headers, name, what, first_behind)
         await asyncio.sleep(0)  # what is sent, and what it is expected to get, is known when it has begun
 
     async def finish(self) -> None:
@@ -76,16 +91,17 @@ class Window(Generic[T]):
             each.cancel()
         await asyncio.gather(*doing, return_exceptions=True)
 
-    def _send(self, payload: Payload, headers: Mapping[str, str], name: str, what: T) -> None:
+    def _send(self, payload: Payload, headers: Mapping[str, str], name: str, what: T, first_behind: int | None) -> None:
         behind, follows = self._behind + len(self._sent), bool(self._sent)
-        work = self._stream.publish(self._subject, payload, headers, behind, name, follows=follows)
-        self._sent.append(_Sent(payload, headers, name, what, asyncio.ensure_future(work), follows))
+        self._sending(behind if first_behind is None else first_behind, what)
+        work = self._stream.publish(self._subject, payload, headers, behind, name, first_behind=first_behind, follows=follows)
+        self._sent.append(_Sent(payload, headers, name, first_behind, what, asyncio.ensure_future(work), follows))
 
     async def _confirm(self) -> None:
         """Waits for the first."""
         first = self._sent.popleft()
         try:
-            self._known(await self._stream.connection.while_open(first.doing), first.what)
+            await self._known(first.doing, first.what)
         except Overtaken:
             if not first.follows:
                 raise
@@ -100,10 +116,12 @@ class Window(Generic[T]):
         for outcome in await self._stream.connection.while_open(others):
             if not isinstance(outcome, Overtaken):
                 raise outcome if isinstance(outcome, BaseException) else Overtaken(f"{self._stream.shown} has lost a message")
-        for payload, headers, name, what, *_ in refused:
-            work = self._stream.publish(self._subject, payload, headers, self._behind, name)
-            self._known(await self._stream.connection.while_open(work), what)
+        for payload, headers, name, first_behind, what, *_ in refused:
+            self._sending(self._behind if first_behind is None else first_behind, what)
+            work = self._stream.publish(self._subject, payload, headers, self._behind, name, first_behind=first_behind)
+            await self._known(work, what)
 
-    def _known(self, sequence: int, what: T) -> None:
-        self._behind = sequence
-        self._confirmed(sequence, what)
+    async def _known(self, doing: Awaitable[int], what: T) -> None:
+        self.first = what
+        self._behind = await self._stream.connection.while_open(doing)
+        self._confirmed(self._behind, what)

@@ -174,8 +174,11 @@ class Proxy:
         how many it has waited, at most, for what the one who sends has for it, or for him to have something."""
         self.stuck = 0.0
         """For how many seconds it has waited, at most, for the one who is sent something to have place for it."""
-        self._goes = threading.Event()
+        self._goes, self._comes = threading.Event(), threading.Event()
         self._goes.set()
+        self._comes.set()
+        self.holds = b""
+        """What an answer has that does not get through, nor anything behind it, until all is mended; empty: no answer."""
         self._is_cut = False
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -204,17 +207,19 @@ class Proxy:
 
     def _join(self, client: socket.socket, server: socket.socket) -> None:
         with client, server:
-            back = threading.Thread(target=self._carry, args=(server, client, self._down), daemon=True)
+            back = threading.Thread(target=self._carry, args=(server, client, self._down, True), daemon=True)
             back.start()
-            self._carry(client, server, self._up)
+            self._carry(client, server, self._up, False)
             back.join()
 
-    def _carry(self, one: socket.socket, other: socket.socket, rate: int) -> None:
+    def _carry(self, one: socket.socket, other: socket.socket, rate: int, is_answer: bool) -> None:
         with contextlib.suppress(OSError):
             end = math.inf
             while data := one.recv(rate // 20 or 1 << 16):
                 self.dry = max(self.dry, time.monotonic() - end)
-                self._goes.wait()
+                if is_answer and self.holds and self.holds in data:
+                    self._comes.clear()
+                (self._comes if is_answer else self._goes).wait()
                 begin = time.monotonic()
                 other.sendall(data)
                 self.stuck = max(self.stuck, time.monotonic() - begin)
@@ -248,17 +253,19 @@ class Proxy:
 
     def mend(self) -> None:
         """Takes connections again, and lets everything through."""
-        self._is_cut = False
+        self._is_cut, self.holds = False, b""
         self._goes.set()
+        self._comes.set()
 
     def swallow(self) -> None:
         """Lets nothing through, though connections stay."""
         self._goes.clear()
+        self._comes.clear()
 
     def close(self) -> None:
         """Ends it."""
+        self.mend()
         self.cut()
-        self._goes.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(DEADLINE)

@@ -15,7 +15,7 @@ from futebus.nats import runs
 from futebus.nats.errors import Away, Denied, NoStream
 from futebus.nats.room import NoRoom
 from futebus.nats.state import Message
-from futebus.nats.stream import LAST, LAST_NAME, LAST_OF_ALL, NAME, Overtaken, Refused, Stream, UnderWay, _short
+from futebus.nats.stream import LAST, LAST_NAME, LAST_OF_ALL, NAME, Overtaken, Refused, Removed, Stream, UnderWay, _short
 
 from ..helpers.nats import Server, Serving, arrived
 from ..helpers.published import ask, say_raw
@@ -80,6 +80,31 @@ def test_messages_come_behind_each_other(keeping: Server) -> None:
         assert found
         assert (found.sequence, found.subject, found.data) == (3, "lines.a", big)
         assert (await stream.state()).last == 3
+
+    ask(keeping.url, work)
+
+
+@pytest.mark.parametrize("how", ["limits", "deleted", "purged"])
+def test_what_was_there_and_is_removed_is_told_from_what_is_not_there_yet(keeping: Server, how: str) -> None:
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"], **({"max_msgs": 3} if how == "limits" else {}))
+        first = await stream.publish("lines.a", b"x\n", {}, 0, "first")
+        second = await stream.publish("lines.a", b"x\n", {}, first, "second")
+        with pytest.raises(UnderWay):
+            await stream.publish("lines.a", b"x\n", {}, second, "second", first_behind=first)
+        for number in (first, second) if how == "deleted" else ():
+            await stream.jetstream.delete_msg("LINES", number)
+        if how == "purged":
+            await stream.jetstream.purge_stream("LINES")
+        for _ in range(3):
+            await stream.jetstream.publish("lines.b", b"other\n")
+        last = (await stream.state()).last
+        for _ in range(2):
+            with pytest.raises(Removed) as refused:
+                await stream.publish("lines.a", b"x\n", {}, 0, "second", first_behind=first)
+            assert refused.value.sequence == second
+        assert (await stream.state()).last == last
+        assert await stream.publish("lines.a", b"y\n", {}, 0, "second", first_behind=second) == last + 1
 
     ask(keeping.url, work)
 

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from futebus.nats import runs
+from futebus.nats.errors import Away
+from futebus.nats.stream import Stream
 from futebus.spark.sink.journal import Journal, Record, State
 from futebus.spark.sink.numbered import Publisher
 from futebus.spark.sink.outlet import SinkError
@@ -169,6 +171,54 @@ def test_a_stream_that_is_made_anew_has_nothing_of_a_query(
     else:
         publish(keeping.url, tmp_path, 1, "b\n")
         assert text_of(messages(keeping.url)) == "b\n"
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_removed_before_anybody_knows_that_it_was_there_is_not_sent_again(
+    keeping: Server, filled: Filled, tmp_path: Path, *, is_first: bool, is_killed: bool
+) -> None:
+    """Its publisher was killed, or the connection."""
+
+    class Ending(Publisher):
+        async def _added(self, stream: Stream, *what: Any) -> int:
+            number = await super()._added(stream, *what)
+            if not ends:
+                ends.append(number)
+                await stream.jetstream.purge_stream("LINES")
+                raise OSError("the end") if is_killed else Away("the end")
+            return number
+
+    ends: list[int] = []
+    if not is_first:
+        publish(keeping.url, tmp_path, 0, "before\n")
+    portions = staged(tmp_path, 1, "a\nb\n", "c\n")
+    with Ending(place_of(keeping.url), tmp_path, QUERY) as publisher:
+        if is_killed:
+            with pytest.raises(OSError, match="the end"):
+                publisher.publish(1, portions)
+        else:
+            publisher.publish(1, portions)
+    assert ends
+    publish(keeping.url, tmp_path, 1, "other\n")
+    assert text_of(messages(keeping.url)) == "c\n"
+
+
+def test_what_is_removed_and_was_cut_in_another_way_is_sent_again(keeping: Server, filled: Filled, tmp_path: Path) -> None:
+    """The publisher that was killed had sent less at once: what is behind that must not be left out."""
+
+    class Begun(Publisher):
+        def _begin(self, *what: Any) -> None:
+            super()._begin(*what)
+            self._journal.note(self._journal.record._replace(intent=2))
+
+    where = runs.Where(QUERY, 0, 2, 1, "alpha", "lines.out")
+    filled.do(lambda stream: stream.publish("lines.out", b"a\nb\n", runs.headers(where), 0, where.name))
+    filled.purge(2)
+    portions = staged(tmp_path, 0, "a\nb\nc\n")
+    with Begun(place_of(keeping.url), tmp_path, QUERY) as publisher:
+        publisher.publish(0, portions)
+    assert text_of(messages(keeping.url)) == "a\nb\nc\n"
 
 
 @pytest.mark.parametrize("is_first", [True, False])

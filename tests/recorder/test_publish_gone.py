@@ -1,0 +1,84 @@
+"""What has gone by a stream's limits before the recorder knew that it was there."""
+
+import pytest
+
+from futebus.nats.stream import Stream
+from futebus.recorder.target import NOTE, read_note
+
+from ..helpers.mounts import Mount
+from ..helpers.nats import Server
+from ..helpers.published import ask, lines_in, messages, proxied, wait_for_line
+from ..helpers.recorders import Recording, kill
+from ..helpers.waiting import until
+from ..spool.spools import numbered
+
+ACKNOWLEDGED = b'{"stream":"LINES"'
+"""How a stream's answer begins when it has stored a message."""
+
+OTHERS = 10
+
+
+async def _make(stream: Stream) -> None:
+    await stream.make(["lines.>"], max_msgs=5)
+
+
+async def _say(stream: Stream) -> None:
+    """Others publish: all that the stream had goes."""
+    for _ in range(OTHERS):
+        await stream.jetstream.publish("lines.b", b"other\n")
+
+
+async def _last(stream: Stream) -> int:
+    return (await stream.state()).last
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_it_goes_there_once(bus: Mount, recording: Recording, keeping: Server, *, is_alone: bool, is_killed: bool) -> None:
+    """Whether or not the stream had anything of the subject when it got it. What came meanwhile goes there, too."""
+    ask(keeping.url, _make)
+    with proxied(keeping) as network:
+        recorder = recording(bus / "U_x", "--to", f"nats://127.0.0.1:{network.port}/LINES/lines.a")
+        (bus / "U_x").write_bytes(numbered(0, 1))
+        until(lambda: (note := read_note(recorder.spool)) and note.next == 1, "it knows that the stream has it")
+        if is_alone:
+            ask(keeping.url, _say)
+            kill(recorder.publisher())
+            until(lambda: (note := read_note(recorder.spool)) and not note.sequence, "the next one has asked")
+        network.holds = ACKNOWLEDGED
+        (bus / "U_x").write_bytes(numbered(1, 2))
+        wait_for_line(keeping.url, "lines.a", 2)
+        (bus / "U_x").write_bytes(numbered(2, 5))
+        ask(keeping.url, _say)
+        before = ask(keeping.url, _last)
+        assert before == 2 + OTHERS * (1 + is_alone)
+        if is_killed:
+            kill(recorder.publisher())
+        else:
+            network.cut()
+        network.mend()
+        wait_for_line(keeping.url, "lines.a", 5)
+        recorder.end()
+    found = [message for message in messages(keeping.url) if message.sequence > before]
+    assert b"".join(message.data for message in found) == numbered(2, 5)
+    assert "has not stored yet" not in recorder.words
+
+
+def test_a_recorder_that_knows_nothing_any_more_leaves_out_no_line(bus: Mount, recording: Recording, keeping: Server) -> None:
+    """Of what the stream says that it had, nobody knows how many lines it was: all that there are go there again."""
+    ask(keeping.url, _make)
+    to = ("--to", f"{keeping.url}/LINES/lines.a")
+    recorder = recording(bus / "U_x", *to)
+    (bus / "U_x").write_bytes(numbered(0, 1))
+    wait_for_line(keeping.url, "lines.a", 1)
+    recorder.end()
+    recorder = recording(bus / "U_x", spool=recorder.spool)
+    (bus / "U_x").write_bytes(numbered(1, 5))
+    recorder.end()
+    ask(keeping.url, _say)
+    (recorder.spool / NOTE).unlink()
+    recorder = recording(bus / "U_x", *to, spool=recorder.spool)
+    wait_for_line(keeping.url, "lines.a", 5)
+    recorder.end()
+    assert lines_in([message for message in messages(keeping.url) if message.subject == "lines.a"]) == numbered(0, 5)
+    assert "has not stored yet" not in recorder.words
