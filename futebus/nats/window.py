@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from .stream import Overtaken, Stream
+from .stream import Overtaken, Removed, Stream
 from .transport import Payload
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class Window(Generic[T]):
         # The server has looked at all of them, in turn, before it looks at one of them again.
         others = asyncio.gather(*(sent.doing for sent in refused[1:]), return_exceptions=True)
         for outcome in await self._stream.connection.while_open(others):
-            if not isinstance(outcome, Overtaken):
+            if not isinstance(outcome, Overtaken | Removed):  # which are to be known when what is before them is
                 raise outcome if isinstance(outcome, BaseException) else Overtaken(f"{self._stream.shown} has lost a message")
         for payload, headers, name, first_behind, what, *_ in refused:
             self._sending(self._behind if first_behind is None else first_behind, what)

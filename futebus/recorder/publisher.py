@@ -264,7 +264,8 @@ class Publisher:
                 at = note.next  # it had room for them, and they have gone by its limits
             if is_anew:
                 lost = f"what that one had, up to line {at}, is not in it"
-                self._say(f"{stream.shown} is another stream than before: {lost}")
+                again = f"; the lines {at} to {note.next}, which were confirmed last, go there, since it may not have had them"
+                self._say(f"{stream.shown} is another stream than before: {lost}{again * (at < note.next)}")
             if not is_anew and await ours.has_lost(state, note.last):
                 there = await ours.there(state, note.marks)
                 at = there[-1].next if there else begin

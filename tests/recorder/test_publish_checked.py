@@ -1,12 +1,14 @@
 """What a stream has confirmed is looked for in it before it may go, and what is gone from it for good stays gone."""
 
+import os
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 
 from futebus.nats.stream import Stream
-from futebus.recorder.target import kept_from, read_note
+from futebus.recorder.target import Note, kept_from, read_note
 
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
@@ -188,6 +190,44 @@ def test_a_stream_that_is_made_anew_and_a_recorder_that_is_started_twice(
     wait_for_check(recorder, 20)
     recorder.end()
     assert b"".join(message.data for message in messages(keeping.url)) == numbered(10, 20)
+
+
+def test_what_a_stream_confirmed_last_before_it_was_deleted_goes_to_the_next_one(
+    bus: Mount, recording: Recording, keeping: Server
+) -> None:
+    """Whether it had that nobody knows any more; and it is said."""
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
+    at, publisher = 0, recorder.publisher()
+
+    def look() -> Note:
+        note = read_note(recorder.spool)
+        assert note
+        return note
+
+    while True:
+        (bus / "U_x").write_bytes(numbered(at, at + 1))
+        at += 1
+        until(lambda: look().next == at, "the stream has it")  # noqa: B023
+        os.kill(publisher, signal.SIGSTOP)
+        checked = look().checked
+        if 0 < checked < at:
+            break
+        os.kill(publisher, signal.SIGCONT)
+
+    async def renew(stream: Stream) -> None:
+        await stream.jetstream.delete_stream("LINES")
+        await stream.make(["lines"])
+
+    ask(keeping.url, renew)
+    os.kill(publisher, signal.SIGCONT)
+    (bus / "U_x").write_bytes(numbered(at, at + 1))
+    before = f"is another stream than before: what that one had, up to line {checked}, is not in it"
+    recorder.wait_for(
+        f"{before}; the lines {checked} to {at}, which were confirmed last, go there, since it may not have had them"
+    )
+    wait_for_line(keeping.url, "lines", at + 1)
+    recorder.end()
+    assert b"".join(message.data for message in messages(keeping.url)) == numbered(checked, at + 1)
 
 
 @pytest.mark.parametrize("count", [1, 2])
