@@ -20,7 +20,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import nats.errors
@@ -58,6 +58,9 @@ NO_STREAM = 10059
 _IN_USE = 10058
 """The error of a stream that is there already, and is another."""
 
+_MOST_REMOVED = 5
+"""How often a message is added that was added before, and is gone: who adds it must have died that often, one after the other."""
+
 _NEVER = (10052, 10074)
 """The errors of what no server does, though they say that it has failed (500): a stream that cannot be, and one on more servers
 than there can be."""
@@ -75,11 +78,11 @@ class UnderWay(Away):
     """The same message was added before, and may not be stored yet: the stream tells, now or in a moment."""
 
 
-class Removed(NatsError):
-    """The same message was added before, and has been removed since, by the stream's limits or by somebody.
+class _Removed(UnderWay):
+    """The same message was added before, and has been removed since.
 
     Args:
-        words: that, for people.
+        words: as for `UnderWay`.
         sequence: the number that it had.
     """
 
@@ -252,11 +255,14 @@ class Stream:
         headers: Mapping[str, str],
         behind: int,
         name: str,
+        removed: Callable[[], object] = lambda: None,
         *,
-        first_behind: int | None = None,
         follows: bool = False,
     ) -> int:
         """Adds a message. When this returns, the stream has it on as many servers as it is to have.
+
+        If it was added before, and the stream has removed it since, by its limits or by somebody's hand, it is added again, by
+        another name: that it was this message, and all of it, a name does not prove, which others see on its way.
 
         Args:
             subject: of it; the stream must listen to it.
@@ -265,7 +271,7 @@ class Stream:
             behind: the number of the message of the same subject that is to be the last before it; 0 for none.
             name: what nothing else of this subject is called that comes behind that message, but this one when it is tried
                 again. Who can tell it beforehand, and may publish elsewhere in the stream, can keep it out.
-            first_behind: what `behind` was when it was tried first, if nobody knows what became of that; None: the same.
+            removed: is called before it is added again.
             follows: whether the message before is on its way, and `behind` the number that it is to get. See `is_alone`.
 
         Returns:
@@ -275,16 +281,26 @@ class Stream:
             Overtaken: another message is the last of this subject. It may be this one: ask with `last`. Or it `follows`, and the
                 stream has got another message, or did not take the one before; then it does not have this one.
             UnderWay: it was tried before, and is stored, or will be, or was given up: ask with `last`, and try again.
-            Removed: it was tried before, and stored, and the stream does not have it any more. That it had the same payload then
-                only who sent it can know.
             Refused: the stream does not take it, or has another message of that name.
             NoStream: there is none that listens to the subject.
             Denied, Away: the server does not let us, or does not answer, or the stream is full and drops nothing. Whether it
                 has the message nobody knows.
         """
+        for _ in range(_MOST_REMOVED):
+            try:
+                return await self._publish(subject, payload, headers, behind, name, follows=follows)
+            except _Removed as error:
+                if follows:
+                    raise  # what is before it must be known first
+                removed()
+                name = f"{name} {error.sequence}"
+        return await self._publish(subject, payload, headers, behind, name)
+
+    async def _publish(
+        self, subject: str, payload: Payload, headers: Mapping[str, str], behind: int, name: str, *, follows: bool = False
+    ) -> int:
         # Names are the stream's. With the number: who sends the same again because it is gone sends another message.
-        first_behind = behind if first_behind is None else first_behind
-        told = {**headers, STREAM: self.name, NAME: _short(f"{subject} {name} {first_behind}")}
+        told = {**headers, STREAM: self.name, NAME: _short(f"{subject} {name} {behind}")}
         newest, self._newest = self._newest, 0
         if self._is_one_server and behind and behind == newest:
             last = {LAST_OF_ALL: str(behind), LAST_NAME: self._newest_name}
@@ -329,32 +345,32 @@ class Stream:
                         raise Away(f"{self.shown}: no server leads it now") from None
                 raise
             if done.duplicate:
-                raise await self._tried_before(subject, done.seq, behind)
+                raise await self._tried_before(subject, done.seq)
             if done.stream != self.name or type(done.seq) is not int or not max(behind, last) < done.seq <= MOST_SEQUENCE:
                 raise Away(f"{self.shown}: somebody else has answered for it")  # whoever listens to the subject can
             return done.seq
 
-    async def _tried_before(self, subject: str, sequence: int, behind: int) -> NatsError:
+    async def _tried_before(self, subject: str, sequence: int) -> NatsError:
         """What has become of the message that has the name of ours.
 
         Args:
             subject: of ours.
             sequence: the number that it is said to have; of servers that do not know it yet, 0.
-            behind: that of the message that it is behind.
         """
-        if type(sequence) is int and sequence > 0:
+        words = f"{self.shown} has not stored yet what it was sent"
+        if type(sequence) is int and 0 < sequence <= MOST_SEQUENCE:
             try:
                 found = await self.jetstream.get_msg(self.name, sequence)
             except NotFoundError as error:
                 if error.err_code == NO_STREAM:
                     raise
-                if behind < sequence <= (await self.state()).last:
-                    return Removed(f"{self.shown} has removed what it was sent", sequence)
+                if sequence <= (await self.state()).last:
+                    return _Removed(words, sequence)
             else:
                 if found.subject != subject:
                     taken = f"message {sequence} of {printable(found.subject or '')} has the name"
                     return Refused(f"{self.shown}: {taken} that the next of {subject} was to get")
-        return UnderWay(f"{self.shown} has not stored yet what it was sent")
+        return UnderWay(words)
 
     @contextlib.contextmanager
     def sorted(self, before: str = "") -> Iterator[None]:

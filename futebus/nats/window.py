@@ -6,10 +6,10 @@ not at all. So the stream has what was given here, from the beginning, without a
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from .stream import Overtaken, Removed, Stream
+from .stream import Overtaken, Stream
 from .transport import Payload
 
 T = TypeVar("T")
@@ -22,7 +22,6 @@ class _Sent(NamedTuple, Generic[T]):
     payload: Payload
     headers: Mapping[str, str]
     name: str
-    first_behind: int | None
     what: T
     doing: "asyncio.Task[int]"
     follows: bool
@@ -36,8 +35,8 @@ class Window(Generic[T]):
         stream: where to.
         subject: the subject.
         behind: the number of the message that the first is to come behind; 0 for none.
-        sending: is told, before a message is sent, the number that it is called behind, and what it was said to be.
         confirmed: is told, in order, the number that a message has got, and what it was said to be.
+        removed: is told what a message was said to be that is sent again: see `Stream.publish`.
     """
 
     def __init__(
@@ -45,33 +44,28 @@ class Window(Generic[T]):
         stream: Stream,
         subject: str,
         behind: int,
-        sending: Callable[[int, T], object],
         confirmed: Callable[[int, T], object],
+        removed: Callable[[T], object],
     ) -> None:
         self._stream, self._subject, self._behind = stream, subject, behind
-        self._sending, self._confirmed = sending, confirmed
+        self._confirmed, self._removed = confirmed, removed
         self._sent: deque[_Sent[T]] = deque()
-        self.first: T | None = None
-        """What is, or was, waited for: an error is of this message."""
 
-    async def put(
-        self, payload: Payload, headers: Mapping[str, str], name: str, what: T, *, first_behind: int | None = None
-    ) -> None:
+    async def put(self, payload: Payload, headers: Mapping[str, str], name: str, what: T) -> None:
         """Sends a message, when there is room for it.
 
         Args:
             payload: as for `Stream.publish`.
             headers: the same.
             name: the same.
-            what: it is for `sending` and `confirmed`.
-            first_behind: as for `Stream.publish`.
+            what: it is for `confirmed` and `removed`.
 
         Raises:
             NatsError: as `Stream.publish`, of this message or one before. Then the window is of no use any more.
         """
         while self._sent and (len(self._sent) == MOST or self._sent[0].doing.done() or not self._stream.is_alone):
             await self._confirm()
-        self._send(payload, headers, name, what, first_behind)
+        self._send(payload, headers, name, what)
         await asyncio.sleep(0)  # what is sent, and what it is expected to get, is known when it has begun
 
     async def finish(self) -> None:
@@ -91,17 +85,24 @@ class Window(Generic[T]):
             each.cancel()
         await asyncio.gather(*doing, return_exceptions=True)
 
-    def _send(self, payload: Payload, headers: Mapping[str, str], name: str, what: T, first_behind: int | None) -> None:
+    def _send(self, payload: Payload, headers: Mapping[str, str], name: str, what: T) -> None:
         behind, follows = self._behind + len(self._sent), bool(self._sent)
-        self._sending(behind if first_behind is None else first_behind, what)
-        work = self._stream.publish(self._subject, payload, headers, behind, name, first_behind=first_behind, follows=follows)
-        self._sent.append(_Sent(payload, headers, name, first_behind, what, asyncio.ensure_future(work), follows))
+        work = self._publish(payload, headers, behind, name, what, follows=follows)
+        self._sent.append(_Sent(payload, headers, name, what, asyncio.ensure_future(work), follows))
+
+    async def _publish(
+        self, payload: Payload, headers: Mapping[str, str], behind: int, name: str, what: T, *, follows: bool = False
+    ) -> int:
+        def removed() -> None:
+            self._removed(what)
+
+        return await self._stream.publish(self._subject, payload, headers, behind, name, removed, follows=follows)
 
     async def _confirm(self) -> None:
         """Waits for the first."""
         first = self._sent.popleft()
         try:
-            await self._known(first.doing, first.what)
+            self._known(await self._stream.connection.while_open(first.doing), first.what)
         except Overtaken:
             if not first.follows:
                 raise
@@ -114,14 +115,12 @@ class Window(Generic[T]):
         # The server has looked at all of them, in turn, before it looks at one of them again.
         others = asyncio.gather(*(sent.doing for sent in refused[1:]), return_exceptions=True)
         for outcome in await self._stream.connection.while_open(others):
-            if not isinstance(outcome, Overtaken | Removed):  # which are to be known when what is before them is
+            if not isinstance(outcome, Overtaken):
                 raise outcome if isinstance(outcome, BaseException) else Overtaken(f"{self._stream.shown} has lost a message")
-        for payload, headers, name, first_behind, what, *_ in refused:
-            self._sending(self._behind if first_behind is None else first_behind, what)
-            work = self._stream.publish(self._subject, payload, headers, self._behind, name, first_behind=first_behind)
-            await self._known(work, what)
+        for payload, headers, name, what, *_ in refused:
+            work = self._publish(payload, headers, self._behind, name, what)
+            self._known(await self._stream.connection.while_open(work), what)
 
-    async def _known(self, doing: Awaitable[int], what: T) -> None:
-        self.first = what
-        self._behind = await self._stream.connection.while_open(doing)
-        self._confirmed(self._behind, what)
+    def _known(self, sequence: int, what: T) -> None:
+        self._behind = sequence
+        self._confirmed(sequence, what)

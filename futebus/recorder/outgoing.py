@@ -4,7 +4,7 @@ The one rule: a line is published when it is on the disk. What a loss of power t
 stream under numbers that the spool then gives to other lines.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +51,7 @@ class Outgoing(NamedTuple):
 
 
 def following(
-    spool: Spool, begin: int, most: int, on_damage: Callable[[LinesDamaged], None], ends: Iterable[int] = ()
+    spool: Spool, begin: int, most: int, on_damage: Callable[[LinesDamaged], None]
 ) -> Iterator[list[Outgoing] | LineTooLong | int]:
     """The lines from `begin` on, for good. While some are read, and published, those behind them are brought to the disk.
 
@@ -60,7 +60,6 @@ def following(
         begin: the number of the first.
         most: bytes of a message; a line that is longer ends it.
         on_damage: is told of lines that are damaged, which are left out.
-        ends: numbers of lines, in order, that a message ends before.
 
     Yields:
         Runs of lines, which are on the disk then; and when the spool has no more of them, the number behind the last.
@@ -72,13 +71,11 @@ def following(
     own = Spool(spool.path)  # the thread's
     outgoing = _Cutter(spool, most)
     thread = ThreadPoolExecutor(1, "sync")
-    stops = list(ends)
 
     def coming(begin: int) -> Future[int] | None:
         end = spool.end
         if end < begin:
             raise LinesGone(f"{spool.path} ends at line {end}, and had more lines, up to {begin}")
-        end = min(end, *(stop for stop in stops if stop > begin), end)
         return thread.submit(_sync, own, begin, end) if end > begin else None
 
     try:

@@ -18,14 +18,14 @@ from ..nats import runs
 from ..nats.connection import Servers
 from ..nats.errors import Away, NatsError
 from ..nats.state import State
-from ..nats.stream import NotThere, Overtaken, Removed, Stream, UnderWay
+from ..nats.stream import NotThere, Overtaken, Stream, UnderWay
 from ..nats.wanted import doubt
 from ..nats.window import Window
 from ..spool import LinesDamaged, Spool, SpoolError
 from .channel import Say
 from .ours import Foreign, Ours, owner
 from .outgoing import LineTooLong, Outgoing, following
-from .target import NoteKeeper, Sent, Target
+from .target import NoteKeeper, Target
 
 T = TypeVar("T")
 
@@ -78,8 +78,6 @@ class Publisher:
         self._doubt = ""
         """Why lines may be there twice, as it was said last."""
         self._flushed = self._checked = time.monotonic()
-        self._new: int | None = None
-        """From which line on none was there when this began, and so none was sent by a recorder whose note is lost."""
         self._damage: set[tuple[int, int]] = set()
         self.foreign = ""
         """Why the subject takes no line of this spool any more; "" if it does."""
@@ -170,8 +168,6 @@ class Publisher:
         self._note.keep(most=stream.max_payload)
         try:
             await self._publish(stream, at, behind)
-        except Removed:
-            return False
         except NotThere:
             raise
         except Overtaken:
@@ -230,7 +226,6 @@ class Publisher:
     async def _where(self, stream: Stream, state: State) -> tuple[int, int]:
         """Where to go on: the number of the next line, and that of the message that it comes behind."""
         note, begin, end = self._note.note, self._spool.begin, self._spool.end
-        self._new = end if self._new is None else self._new
         is_known = bool(note.created and (note.marks or note.sequence or note.next))
         is_anew = is_known and note.created != state.created
         is_first = not is_known or is_anew
@@ -284,11 +279,8 @@ class Publisher:
             self._complain(f"{self._spool.path}: the lines {at} to {begin} were removed {then}")
             at = begin
         marks = () if is_anew else await ours.there(state, tuple(mark for mark in note.marks if mark.next <= at))
-        sent = tuple(sent for sent in note.sent if sent.line >= at)
-        if is_anew or at < note.next or (sent and sent[0].line != at):
-            sent = ()
         self._checked = time.monotonic()
-        self._note.keep(created=state.created, next=at, checked=at, sequence=behind, marks=marks, sent=sent)
+        self._note.keep(created=state.created, next=at, checked=at, sequence=behind, marks=marks)
         return at, behind
 
     async def _check(self, stream: Stream, most: int) -> None:
@@ -315,10 +307,8 @@ class Publisher:
     async def _publish(self, stream: Stream, at: int, behind: int) -> None:
         """Publishes from a line on, until it is finishing and nothing is left."""
         most = self._note.note.most
-        tried = {sent.line: sent for sent in self._note.note.sent}
-        # What may be there already must be sent as it was: nobody knows otherwise how many lines of it are there.
-        found = following(self._spool, at, most, self._damaged, [sent.next for sent in tried.values()])
-        window = Window(stream, self._subject, behind, self._sending, self._confirmed)
+        found = following(self._spool, at, most, self._damaged)
+        window = Window(stream, self._subject, behind, self._confirmed, self._removed)
         reading = self._read(found)
         try:
             while True:
@@ -342,46 +332,19 @@ class Publisher:
                         await stream.connection.while_open(self._check(stream, most))
                     where = self._named(run)
                     name = f"{self._note.note.secret} {where.name}"
-                    first_behind = tried[run.line].behind if run.line in tried else None
-                    await window.put(run.data, runs.headers(where), name, run, first_behind=first_behind)
-        except Removed as error:
-            assert window.first
-            self._removed(error, window.first)
-            raise
+                    await window.put(run.data, runs.headers(where), name, run)
         finally:
             await window.close()
             await asyncio.wait([reading])  # the spool is for one thread at a time
-
-    def _sent(self, run: Outgoing) -> Sent | None:
-        """What is noted of lines that were sent."""
-        return next((sent for sent in self._note.note.sent if sent.line == run.line), None)
-
-    def _sending(self, behind: int, run: Outgoing) -> None:
-        assert self._new is not None
-        before = self._sent(run)
-        is_only = before.is_only if before else run.line >= self._new
-        self._note.sending(Sent(run.line, min(before.next, run.next) if before else run.next, behind, is_only))
 
     def _confirmed(self, sequence: int, run: Outgoing) -> None:
         self._note.confirmed(sequence, run.next)
         self._well()
         self._flush_in_time()
 
-    def _removed(self, error: Removed, run: Outgoing) -> None:
-        """Notes that the stream has had what was sent, and has it no more.
-
-        Raises:
-            Away: it says so of one that it had before.
-        """
-        sent = self._sent(run)
-        assert sent
-        if error.sequence <= self._note.note.last.sequence:
-            raise Away(f"{self._target.address.shown}: somebody else has answered for it") from None
-        if sent.is_only:
-            self._note.confirmed(error.sequence, sent.next)
-        else:
-            # It may have had less than what is there now: that goes there, by another name.
-            self._note.keep(sent=(sent._replace(behind=error.sequence, is_only=True),))
+    def _removed(self, run: Outgoing) -> None:
+        lines = f"the lines {run.line} to {run.next} go there again"
+        self._say(f"{self._target.address.shown} has removed what it was sent, before it was known to be there: {lines}")
 
     @staticmethod
     def _read(found: Iterator[T]) -> asyncio.Future[T]:

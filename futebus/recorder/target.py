@@ -52,19 +52,6 @@ class Mark(NamedTuple):
     """The number of the line behind it."""
 
 
-class Sent(NamedTuple):
-    """A message that was sent, and that the stream may have."""
-
-    line: int
-    """The number of its first line."""
-    next: int
-    """The number of the line behind it."""
-    behind: int
-    """The number of the message that it was to come behind when it was sent first: it has its name of that."""
-    is_only: bool
-    """Whether nothing else with this line can have been sent by that name, by a recorder whose note is lost."""
-
-
 class Note(NamedTuple):
     """How far the lines of a spool have come."""
 
@@ -89,8 +76,6 @@ class Note(NamedTuple):
     others may read; see `secret.kept`."""
     marks: tuple[Mark, ...] = ()
     """Of the messages that the stream has confirmed, some: see `thinned`."""
-    sent: tuple[Sent, ...] = ()
-    """The messages behind these that are, or were, on their way, in order."""
 
     @property
     def last(self) -> Mark:
@@ -115,17 +100,10 @@ def _decoded(content: bytes | None) -> Note | None:
     try:
         given = json.loads(content or b"")
         note = Note(**{"checked": given.get("next", 0), **{name: given[name] for name in Note._fields if name in given}})
-        note = note._replace(
-            marks=tuple(Mark(int(sequence), int(line)) for sequence, line in note.marks),
-            sent=tuple(Sent(int(line), int(end), int(behind), bool(is_only)) for line, end, behind, is_only in note.sent),
-        )
+        note = note._replace(marks=tuple(Mark(int(sequence), int(line)) for sequence, line in note.marks))
     except (ValueError, TypeError, RecursionError):
         return None
-    kinds = (
-        dict.fromkeys(Note._fields, str)
-        | dict.fromkeys(("next", "checked", "sequence", "most"), int)
-        | dict.fromkeys(("marks", "sent"), tuple)
-    )
+    kinds = dict.fromkeys(Note._fields, str) | dict.fromkeys(("next", "checked", "sequence", "most"), int) | {"marks": tuple}
     return note if all(isinstance(getattr(note, name), kind) for name, kind in kinds.items()) else None
 
 
@@ -207,15 +185,9 @@ class NoteKeeper:
             following: that of the line behind it.
         """
         marks = thinned((*self.note.marks, Mark(sequence, following)))
-        sent = tuple(sent for sent in self.note.sent if sent.line >= following)
-        self.keep(next=following, sequence=sequence, marks=marks, sent=sent)
+        self.keep(next=following, sequence=sequence, marks=marks)
 
-    def sending(self, message: Sent) -> None:
-        """Keeps that a message is sent, before it is."""
-        others = (sent for sent in self.note.sent if not message.line <= sent.line < message.next)
-        self.keep(sent=tuple(sorted((*others, message))))
-
-    def keep(self, **changes: str | int | tuple[Mark, ...] | tuple[Sent, ...]) -> None:
+    def keep(self, **changes: str | int | tuple[Mark, ...]) -> None:
         """Keeps the note with changes. It survives the death of this process."""
         note = self.note._replace(**changes)  # type: ignore[arg-type]
         if note != self.note or not self._slots.content:

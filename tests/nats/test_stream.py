@@ -15,7 +15,7 @@ from futebus.nats import runs
 from futebus.nats.errors import Away, Denied, NoStream
 from futebus.nats.room import NoRoom
 from futebus.nats.state import Message
-from futebus.nats.stream import LAST, LAST_NAME, LAST_OF_ALL, NAME, Overtaken, Refused, Removed, Stream, UnderWay, _short
+from futebus.nats.stream import LAST, LAST_NAME, LAST_OF_ALL, NAME, Overtaken, Refused, Stream, UnderWay, _short
 
 from ..helpers.nats import Server, Serving, arrived
 from ..helpers.published import ask, say_raw
@@ -85,26 +85,32 @@ def test_messages_come_behind_each_other(keeping: Server) -> None:
 
 
 @pytest.mark.parametrize("how", ["limits", "deleted", "purged"])
-def test_what_was_there_and_is_removed_is_told_from_what_is_not_there_yet(keeping: Server, how: str) -> None:
+def test_what_was_there_and_is_removed_is_added_again(keeping: Server, how: str) -> None:
+    """Whether it was that, and all of it, nobody knows any more. What is there is not."""
+    told: list[int] = []
+
+    async def add(stream: Stream) -> int:
+        def removed() -> None:
+            told.append(len(told))
+
+        return await stream.publish("lines.a", b"x\n", {}, 0, "one", removed)
+
     async def work(stream: Stream) -> None:
         await stream.make(["lines.>"], **({"max_msgs": 3} if how == "limits" else {}))
-        first = await stream.publish("lines.a", b"x\n", {}, 0, "first")
-        second = await stream.publish("lines.a", b"x\n", {}, first, "second")
-        with pytest.raises(UnderWay):
-            await stream.publish("lines.a", b"x\n", {}, second, "second", first_behind=first)
-        for number in (first, second) if how == "deleted" else ():
-            await stream.jetstream.delete_msg("LINES", number)
-        if how == "purged":
-            await stream.jetstream.purge_stream("LINES")
-        for _ in range(3):
-            await stream.jetstream.publish("lines.b", b"other\n")
-        last = (await stream.state()).last
-        for _ in range(2):
-            with pytest.raises(Removed) as refused:
-                await stream.publish("lines.a", b"x\n", {}, 0, "second", first_behind=first)
-            assert refused.value.sequence == second
-        assert (await stream.state()).last == last
-        assert await stream.publish("lines.a", b"y\n", {}, 0, "second", first_behind=second) == last + 1
+        last = await add(stream)
+        for times in range(3):
+            with pytest.raises(UnderWay):
+                await add(stream)  # it is there
+            if how == "deleted":
+                await stream.jetstream.delete_msg("LINES", last)
+            elif how == "purged":
+                await stream.jetstream.purge_stream("LINES")
+            for _ in range(3):
+                await stream.jetstream.publish("lines.b", b"other\n")
+            told.clear()
+            last = await add(stream)
+            assert last == 4 * (times + 1) + 1
+            assert len(told) == times + 1
 
     ask(keeping.url, work)
 

@@ -19,22 +19,19 @@ def text(number: int) -> bytes:
 
 
 class Kept:
-    """What was confirmed, how many messages were ever on their way, and what each was said to be called behind."""
+    """What was confirmed, and how many messages were ever on their way."""
 
     def __init__(self) -> None:
         self.sequences: list[int] = []
         self.numbers: list[int] = []
         self.sent = self.most = 0
-        self.behind: dict[int, int] = {}
-
-    def sending(self, behind: int, number: int) -> None:
-        assert number not in self.numbers
-        self.behind[number] = behind
 
     def __call__(self, sequence: int, number: int) -> None:
-        assert self.behind[number] == (self.sequences[-1] if self.sequences else 0)
         self.sequences.append(sequence)
         self.numbers.append(number)
+
+    def removed(self, number: int) -> None:
+        raise AssertionError(f"{number} was removed")
 
     async def put(self, window: "Window[int]", numbers: range) -> None:
         for number in numbers:
@@ -56,7 +53,7 @@ def test_several_are_on_their_way(keeping: Server) -> None:
 
     async def work(stream: Stream) -> None:
         await stream.make(["lines.>"])
-        window = Window(stream, "lines.a", 0, kept.sending, kept)
+        window = Window(stream, "lines.a", 0, kept, kept.removed)
         await kept.put(window, range(COUNT))
         await window.finish()
 
@@ -73,7 +70,7 @@ def test_others_come_between(keeping: Server) -> None:
 
     async def work(stream: Stream) -> None:
         await stream.make(["lines.>"])
-        window = Window(stream, "lines.a", 0, kept.sending, kept)
+        window = Window(stream, "lines.a", 0, kept, kept.removed)
         for number in range(COUNT):
             await kept.put(window, range(number, number + 1))
             if number % 5 == 2:
@@ -91,7 +88,7 @@ def test_others_come_all_the_time(keeping: Server) -> None:
 
     async def work(stream: Stream) -> None:
         await stream.make(["lines.>"])
-        window = Window(stream, "lines.a", 0, kept.sending, kept)
+        window = Window(stream, "lines.a", 0, kept, kept.removed)
         is_over = asyncio.Event()
 
         async def chatter() -> None:
@@ -120,7 +117,7 @@ def test_another_publisher_of_the_subject(keeping: Server) -> None:
 
     async def work(stream: Stream) -> None:
         await stream.make(["lines.>"])
-        window = Window(stream, "lines.a", 0, kept.sending, kept)
+        window = Window(stream, "lines.a", 0, kept, kept.removed)
         await kept.put(window, range(10))
         await stream.connection.client.publish("lines.a", b"another's\n")
         with pytest.raises(Overtaken):
@@ -141,7 +138,7 @@ def test_the_server_dies(keeping: Server, after: int) -> None:
 
     async def work(stream: Stream) -> None:
         await stream.make(["lines.>"])
-        window = Window(stream, "lines.a", 0, kept.sending, kept)
+        window = Window(stream, "lines.a", 0, kept, kept.removed)
         await kept.put(window, range(after))
         keeping.kill()
         with pytest.raises(NatsError):
@@ -175,7 +172,7 @@ def test_what_is_refused_is_sent_again_and_what_was_sent_behind_it(keeping: Serv
     async def work(stream: Stream) -> None:
         await stream.make(["lines.>"])
         refuse(stream, set(numbers))
-        window = Window(stream, "lines.a", 0, kept.sending, kept)
+        window = Window(stream, "lines.a", 0, kept, kept.removed)
         await kept.put(window, range(10))
         await window.finish()
 

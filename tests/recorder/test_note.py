@@ -9,7 +9,7 @@ import pytest
 
 from futebus.host.slots import MOST, Slots
 from futebus.recorder.secret import SECRET
-from futebus.recorder.target import MOST_WORDS, NOTE, Note, NoteKeeper, Sent, kept_from, read_note
+from futebus.recorder.target import MOST_WORDS, NOTE, Note, NoteKeeper, kept_from, read_note
 from futebus.spool.files import Directory
 
 
@@ -53,32 +53,8 @@ def test_marks_are_the_fewer_the_older_they_are(tmp_path: Path) -> None:
     assert note.marks == marks
 
 
-def test_what_is_on_its_way_is_noted(tmp_path: Path) -> None:
-    with NoteKeeper(tmp_path, ("S", "s"), "nats://h/S/s") as keeper:
-        first, second = Sent(0, 7, 0, is_only=True), Sent(7, 9, 1, is_only=False)
-        keeper.sending(first)
-        keeper.sending(second)
-        keeper.sending(first)  # once more
-    with NoteKeeper(tmp_path, ("S", "s"), "nats://h/S/s") as keeper:
-        assert list(keeper.note.sent) == [first, second]
-        keeper.confirmed(1, 7)
-        assert list(keeper.note.sent) == [second]
-        keeper.sending(Sent(7, 8, 1, is_only=False))
-        keeper.sending(Sent(8, 20, 2, is_only=True))
-        keeper.confirmed(2, 8)
-    note = read_note(tmp_path)
-    assert note
-    assert note.sent == (Sent(8, 20, 2, is_only=True),)
-
-
 @pytest.mark.parametrize(
-    "text",
-    [
-        b"[" * 10_000,
-        b'{"stream": "S", "subject": "s", "shown": 5}',
-        b'{"stream": "S", "subject": "s", "marks": [5]}',
-        b'{"stream": "S", "subject": "s", "sent": [[1, 2, 3]]}',
-    ],
+    "text", [b"[" * 10_000, b'{"stream": "S", "subject": "s", "shown": 5}', b'{"stream": "S", "subject": "s", "marks": [5]}']
 )
 def test_a_note_that_somebody_else_has_made_up_is_none(tmp_path: Path, text: bytes) -> None:
     with open(tmp_path / NOTE, "w+b") as file:

@@ -65,14 +65,6 @@ def lines_of(writer: SpoolWriter, most: int = MOST) -> Iterator[Found]:
         yield from some if isinstance(some, list) else [some]
 
 
-def test_messages_end_where_they_are_to(writer: SpoolWriter) -> None:
-    writer.append(numbered(0, 30))
-    found = following(Spool(writer.path), 3, MOST, lambda damage: None, [3, 4, 9])
-    told = [next(found) for _ in range(4)]
-    assert [(run.line, run.next) for some in told[:3] if isinstance(some, list) for run in some] == [(3, 4), (4, 9), (9, 30)]
-    assert told[3] == 30
-
-
 def shown(run: Found) -> tuple[int, bytes] | LineTooLong | int:
     return (run.line, run.data.read()) if isinstance(run, Outgoing) else run
 

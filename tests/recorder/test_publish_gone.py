@@ -1,15 +1,20 @@
 """What has gone by a stream's limits before the recorder knew that it was there."""
 
-import pytest
+import contextlib
+import re
 
-from futebus.nats.stream import Stream
+import nats.js.errors
+import pytest
+from nats.js.api import DiscardPolicy
+
+from futebus.nats.stream import NAME, Stream
 from futebus.recorder.target import NOTE, read_note
 
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
 from ..helpers.published import ask, lines_in, messages, proxied, wait_for_line
 from ..helpers.recorders import Recording, kill
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import numbered
 
 ACKNOWLEDGED = b'{"stream":"LINES"'
@@ -34,8 +39,8 @@ async def _last(stream: Stream) -> int:
 
 @pytest.mark.parametrize("is_killed", [True, False])
 @pytest.mark.parametrize("is_alone", [True, False])
-def test_it_goes_there_once(bus: Mount, recording: Recording, keeping: Server, *, is_alone: bool, is_killed: bool) -> None:
-    """Whether or not the stream had anything of the subject when it got it. What came meanwhile goes there, too."""
+def test_it_goes_there_again(bus: Mount, recording: Recording, keeping: Server, *, is_alone: bool, is_killed: bool) -> None:
+    """At once, whether or not the stream had anything of the subject when it got it; and what came meanwhile, too."""
     ask(keeping.url, _make)
     with proxied(keeping) as network:
         recorder = recording(bus / "U_x", "--to", f"nats://127.0.0.1:{network.port}/LINES/lines.a")
@@ -60,12 +65,16 @@ def test_it_goes_there_once(bus: Mount, recording: Recording, keeping: Server, *
         wait_for_line(keeping.url, "lines.a", 5)
         recorder.end()
     found = [message for message in messages(keeping.url) if message.sequence > before]
-    assert b"".join(message.data for message in found) == numbered(2, 5)
+    assert b"".join(message.data for message in found) == numbered(1, 5)
+    said = re.search(
+        "has removed what it was sent, before it was known to be there: the lines 1 to [2-5] go there again", recorder.words
+    )
+    assert bool(said) == is_alone  # else it has got another name by then
     assert "has not stored yet" not in recorder.words
 
 
 def test_a_recorder_that_knows_nothing_any_more_leaves_out_no_line(bus: Mount, recording: Recording, keeping: Server) -> None:
-    """Of what the stream says that it had, nobody knows how many lines it was: all that there are go there again."""
+    """Of what the stream says that it had, nobody knows how many lines it was: all that there are go there."""
     ask(keeping.url, _make)
     to = ("--to", f"{keeping.url}/LINES/lines.a")
     recorder = recording(bus / "U_x", *to)
@@ -82,3 +91,31 @@ def test_a_recorder_that_knows_nothing_any_more_leaves_out_no_line(bus: Mount, r
     recorder.end()
     assert lines_in([message for message in messages(keeping.url) if message.subject == "lines.a"]) == numbered(0, 5)
     assert "has not stored yet" not in recorder.words
+
+
+def test_who_takes_the_name_of_a_message_that_was_refused_keeps_no_line_out(
+    bus: Mount, recording: Recording, keeping: Server
+) -> None:
+    """Whoever listens to the subject sees it; and what he publishes under it may be removed, too, before it is tried again."""
+
+    async def make(stream: Stream) -> None:
+        await stream.jetstream.add_stream(name="LINES", subjects=["lines.>"], max_msgs=1, discard=DiscardPolicy.NEW)
+        await stream.jetstream.publish("lines.b", b"full\n")
+
+    ask(keeping.url, make)
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a")
+
+    async def steal(stream: Stream) -> None:
+        seen = await stream.connection.client.subscribe("lines.a")
+        (bus / "U_x").write_bytes(numbered(0, 5))
+        names = {(await seen.next_msg(DEADLINE)).headers[NAME]}  # type: ignore[index]
+        await stream.jetstream.purge_stream("LINES")
+        for name in names:
+            with contextlib.suppress(nats.js.errors.APIError):
+                await stream.jetstream.publish("lines.b", b"stolen\n", headers={NAME: name})
+        await stream.jetstream.purge_stream("LINES")
+
+    ask(keeping.url, steal)
+    wait_for_line(keeping.url, "lines.a", 5)
+    recorder.end()
+    assert lines_in([message for message in messages(keeping.url) if message.subject == "lines.a"]) == numbered(0, 5)

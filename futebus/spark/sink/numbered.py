@@ -21,7 +21,7 @@ from ...host.durable import write_all
 from ...nats import runs
 from ...nats.errors import Away, NatsError, NoStream
 from ...nats.reader import Reader
-from ...nats.stream import NotThere, Overtaken, Refused, Removed, Stream, UnderWay
+from ...nats.stream import NotThere, Overtaken, Refused, Stream, UnderWay
 from ..remote import Place
 from ..telling import say
 from .asking import BATCH, BEGIN, END, Known, Told, ask, check_takes, has_kept
@@ -310,50 +310,22 @@ class Publisher:
         """Publishes a message, and keeps the journal."""
         where = runs.Where(self._query, line, lines, time.time_ns(), socket.gethostname(), self._subject)
         headers = {**runs.headers(where), BATCH: str(batch), BEGIN: str(begin), **({END: str(line + lines)} if is_last else {})}
-        record = self._journal.record
-        before = record._replace(position=line, intent=0)
-        tried = record.intent if record.position == line else 0
+        before = self._journal.record._replace(position=line, intent=0)
         self._journal.note(before._replace(intent=lines))
         self._is_doubtful = False
-        # Who was killed while he sent it has sent it behind the query's last message, which may be gone.
-        first_behind = (tried and record.sequence) or self._behind
         try:
-            self._behind = self._reader.do(lambda stream: self._added(stream, text, headers, where, first_behind, tried))
+            self._behind = self._reader.do(lambda stream: self._added(stream, text, headers, where))
         except NatsError:
             if not self._is_doubtful:
                 self._journal.note(before)
             raise
         self._journal.note(before._replace(position=line + lines, sequence=self._behind))
 
-    async def _added(
-        self, stream: Stream, text: bytes, headers: Mapping[str, str], where: runs.Where, first_behind: int, tried: int
-    ) -> int:
-        """Adds a message, unless an earlier try has done so.
-
-        Args:
-            stream: where to.
-            text: its lines.
-            headers: its.
-            where: which lines it has.
-            first_behind: what it came behind when it was tried first.
-            tried: how many lines it had when an earlier publisher tried it; 0 if none did.
-
-        Returns:
-            Its number.
-        """
-
-        async def publish(first_behind: int) -> int:
-            return await stream.publish(self._subject, text, headers, self._behind, where.name, first_behind=first_behind)
-
+    async def _added(self, stream: Stream, text: bytes, headers: Mapping[str, str], where: runs.Where) -> int:
+        """Adds a message, unless an earlier try has done so. Returns its number."""
         was_doubtful, self._is_doubtful = self._is_doubtful, True
         try:
-            try:
-                return await publish(first_behind)
-            except Removed as error:
-                if tried in (0, where.lines):
-                    return error.sequence
-                # It was cut in another way, of which nobody knows what it had: these lines go there, by another name.
-                return await publish(error.sequence)
+            return await stream.publish(self._subject, text, headers, self._behind, where.name, lambda: self._say_again(where))
         except (Refused, NoStream):
             self._is_doubtful = was_doubtful
             raise
@@ -367,6 +339,10 @@ class Publisher:
                 self._is_doubtful = was_doubtful
                 raise Overtaken(str(error)) from None
             raise
+
+    def _say_again(self, where: runs.Where) -> None:
+        lines = f"lines {where.line} to {where.next - 1} of this query"
+        say(f"{self._place.shown} has removed {lines} before they were known to be there: they are sent again")
 
 
 def forget(directory: Path, batch: int, files: Sequence[str]) -> None:
