@@ -197,7 +197,8 @@ class Opening:
         """Closes the descriptor, once, whatever interrupts that."""
         close = os.close
         file, entering, self.file, self.entering = self.file, self.entering, -1, []
-        for each in (file,) if file >= 0 else entering:
+        numbers, entering[:] = (file,) if file >= 0 else [*entering], ()  # who is entering finds it closed
+        for each in numbers:
             try:
                 close(each)
             except OSError as error:  # of a bus that has gone
@@ -265,8 +266,8 @@ class Endpoint(Generic[Item]):
         """Whether its master has ended it, for good."""
         self._read_bytes = FEW_BYTES
         self._leaving: dict[Opening, object] = {}
-        """What is not open any more, or not yet, and may be so for the system. Each with the loop that is to close it; None: who
-        has left it, or opens it, does."""
+        """What is not open any more, or not yet, and may be so for the system. Each with the loop that is to close it; or with
+        the channel, while what is left there is read by who closes it then; None: who has left it, or opens it, does."""
         self._begin()
         _THERE.add(self)
 

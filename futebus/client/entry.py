@@ -47,8 +47,9 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None, opene
             # A bus has no links. Nor does opening wait on it, as for the other end of a FIFO.
             _open(bus, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, opened)
         finally:
-            opened[:1] = ()
-            os.close(bus)
+            _close(opened, 1)
+        if not opened:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), name)  # in a child, which the handler of a signal has forked
         descriptor = opened[0]
         inquire(descriptor)
         os.set_blocking(descriptor, not flags & os.O_NONBLOCK)
@@ -63,8 +64,8 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None, opene
     return descriptor
 
 
-def _close(opened: list[int]) -> None:
-    own, opened[:] = [*opened], ()  # before: in a child of fork(2), the number may be another file's soon
+def _close(opened: list[int], count: int | None = None) -> None:
+    own, opened[:count] = opened[:count], ()  # before: in a child of fork(2), the number may be another file's soon
     for descriptor in own:
         os.close(descriptor)
 

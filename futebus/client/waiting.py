@@ -61,8 +61,7 @@ class Waiting(Endpoint[Item]):
         self.close()
 
     def _close(self, opening: Opening) -> None:
-        if not self._inside.retire(opening):
-            opening.close()
+        self._inside.close(opening)
 
     def _opened(self, opening: Opening, closings: int) -> None:
         with self._hurry.lock:
@@ -134,14 +133,18 @@ class Waiting(Endpoint[Item]):
         self._note_leaving(gone)
         if self._now is not gone:
             return  # its owner has just closed it, and may have opened it again
+        self._leaving[gone] = self  # who closes the channel meanwhile does not close what is being read
         self._now = nothing  # who begins to read finds that
         try:
-            while is_read := self._is_read(gone):
-                if self._closings != closings or (end is not None and time.monotonic() >= end):
-                    break
-                time.sleep(SOON_SECONDS)  # they come out at once: nothing more comes
-            if not is_read:
-                self._keep(gone, closings)
+            try:
+                while is_read := self._is_read(gone):
+                    if self._closings != closings or (end is not None and time.monotonic() >= end):
+                        break
+                    time.sleep(SOON_SECONDS)  # they come out at once: nothing more comes
+                if not is_read:
+                    self._keep(gone, closings)
+            finally:
+                self._leaving[gone] = None
             self._close(gone)
         except BaseException:  # the handler of a signal has raised: who comes next finds it as it was
             if self._now is nothing and self._closings == closings:

@@ -90,34 +90,33 @@ class Inside:
         self.senders: list[Hand] = []
         self.retired: list[Opening] = []
         """Their descriptors stand for nothing, and are somebody's still: else the next file that is opened had their number."""
-        self._burying = threading.RLock()
+        self._closing = threading.RLock()
+        """Held by who closes, or makes a number stand for nothing: the number must not become another file's meanwhile."""
 
     def is_held(self, opening: Opening) -> bool:
         """Whether anybody has an opening of the channel in hand."""
         return any(hand.opening is opening for hand in (*self.readers, *self.senders))
 
-    def retire(self, opening: Opening) -> bool:
-        """Has those who have an opening of the channel in hand come out of their calls, which fail.
+    def close(self, opening: Opening) -> None:
+        """Closes an opening of the channel. Those who have it in hand come out of their calls, which fail.
 
         Args:
-            opening: its descriptor stands for nothing then, and is closed when nobody has it in hand any more.
-
-        Returns:
-            Whether anybody has: if not, nothing was done.
+            opening: if anybody has it in hand, its descriptor stands for nothing then, and is closed when nobody has any more.
         """
-        threads = {hand.thread for hand in (*self.readers, *self.senders) if hand.opening is opening}
-        if opening not in self.retired:
-            if not threads or not _void(opening.file):
-                return False
-            self.retired.append(opening)  # not before: who comes out meanwhile would close it, and it would be another file's
-        for thread in threads - {threading.get_native_id()}:
-            wake(thread)
-        self.bury()
-        return True
+        with self._closing:
+            threads = {hand.thread for hand in (*self.readers, *self.senders) if hand.opening is opening}
+            if opening not in self.retired:
+                if not threads or not _void(opening):
+                    opening.close()
+                    return
+                self.retired.append(opening)
+            for thread in threads - {threading.get_native_id()}:
+                wake(thread)
+            self.bury()
 
     def bury(self) -> None:
         """Closes what has been retired, and nobody has in hand any more. Who lets go of something calls it, if there is any."""
-        with self._burying:
+        with self._closing:
             held = [hand.opening for hand in (*self.readers, *self.senders)]
             for opening in [each for each in self.retired if each not in held]:
                 opening.close()
@@ -125,8 +124,8 @@ class Inside:
                     self.retired.remove(opening)  # the handler of a signal may be here, too
 
 
-def _void(file: int) -> bool:
-    """Has a descriptor stand for nothing. Returns whether that could be done."""
+def _void(opening: Opening) -> bool:
+    """Has the descriptor of an opening stand for nothing, if it has one still. Returns whether that could be done."""
     own = list[int]()
     try:
         try:
@@ -138,7 +137,8 @@ def _void(file: int) -> bool:
             nothing = _reserve[0]
             if not fcntl.fcntl(nothing, fcntl.F_GETFL) & os.O_PATH:  # somebody has closed it, and it is another file's
                 raise
-        os.dup2(nothing, file, inheritable=False)
+        if (file := opening.file) >= 0:  # or the handler of a signal has closed it; behind this, none comes before the call
+            os.dup2(nothing, file, inheritable=False)
     except OSError as error:
         if not is_own(error):
             raise

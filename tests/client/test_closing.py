@@ -141,6 +141,91 @@ def test_a_channel_is_left_though_a_handler_has_raised_where_others_are_woken(bu
     until(lambda: not bus.clients("B_x"), "nobody is there")
 
 
+class _Noticed:
+    """A lock of which one knows that somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.is_wanted = threading.Event()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.is_wanted.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("is_handler", [False, True])
+def test_two_who_close_at_one_moment_have_no_number_that_is_anothers_by_then(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path, *, is_handler: bool
+) -> None:
+    """Of whom one has found that somebody reads, and is kept until the other has closed. So is the handler of a signal."""
+    (place / "file").write_text("")
+    log = client.connect(bus / "B_x")
+    reading = aside(_not_open(log.read, []))
+    bus.wait_for_readers(1, "B_x")
+    lock, files, closing, begun = _Noticed(), list[int](), list[threading.Thread](), threading.Event()
+    monkeypatch.setattr(log._inside, "_closing", lock)
+
+    def open_slowly(*what: Any) -> int:
+        opened = open_(*what)
+        if not begun.is_set():
+            begun.set()
+            if is_handler:
+                log.close()
+                until(lambda: not log._inside.readers, "who has read is out of that")
+                log._inside.bury()
+            else:
+                closing.append(aside(log.close))
+                until(
+                    lambda: lock.is_wanted.is_set() or not (closing[0].is_alive() or reading.is_alive()), "the other one is there"
+                )
+            files.extend(open_(place / "file", os.O_RDONLY) for _ in range(2))
+        return opened
+
+    open_ = os.open
+    monkeypatch.setattr("os.open", open_slowly)
+    log.close()
+    monkeypatch.undo()
+    for thread in (reading, *closing):
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+    for file in files:
+        assert os.readlink(f"/proc/self/fd/{file}") == str(place / "file")
+        os.close(file)
+    until(lambda: not bus.clients("B_x"), "nobody is there")
+
+
+def test_who_closes_leaves_what_another_thread_takes_from_a_channel_that_has_gone(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one closes it: it would read another file under its number."""
+    master = client.collect(bus / "U_x")
+    slave = client.connect(bus / "U_x", again=True)
+    file = os.fstat(slave.fileno()).st_ino
+    is_reading, goes_on = threading.Event(), threading.Event()
+    found: list[object] = []
+    keep = Waiting._keep
+
+    def keep_slowly(channel: Any, gone: Any, closings: int) -> None:
+        is_reading.set()
+        assert goes_on.wait(DEADLINE)
+        found.append(gone.file >= 0 and os.fstat(gone.file).st_ino == file)
+        keep(channel, gone, closings)
+
+    monkeypatch.setattr(Waiting, "_keep", keep_slowly)
+    master.close()
+    sending = aside(_not_open(lambda: slave.send("text"), found))
+    assert is_reading.wait(DEADLINE)
+    slave.close()
+    goes_on.set()
+    sending.join(DEADLINE)
+    assert found == [True, f"{bus / 'U_x'} is not open"]
+    until(lambda: not bus.clients("U_x"), "nobody is there")
+
+
 def test_who_closes_does_not_close_what_others_open_meanwhile(bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     (place / "file").write_text("")
     log = client.connect(bus / "B_x")

@@ -8,6 +8,7 @@ first commit.
 A journal's record counts lines here: its position is the number of the query's next line, and its intent how many are being sent.
 """
 
+import contextlib
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,8 +130,8 @@ class Publisher:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._reader.close()
-        self._journal.close()
+        with contextlib.closing(self._journal):
+            self._reader.close()
 
     def publish(self, batch: int, portions: Sequence[Portion]) -> None:
         """Publishes a batch, or the rest of it, or nothing if it is out. Then its files and all older ones are removed.

@@ -75,6 +75,14 @@ class Questions:
         Raises:
             Cut: it was ended by the other side before.
         """
+        caller = self.caller
+        try:
+            self._ask()
+        finally:
+            caller.note("count", "answers", self.answered)
+            caller.note("count", "errors instead of answers", self.errors)
+
+    def _ask(self) -> None:
         caller, session, dice = self.caller, self.session, self.caller.dice
         many = 2500 if caller.sleeps else dice.choice((1, 5, 20, 40) if caller.is_rest else (1, 5, 50, 500))
         is_sending = True
@@ -96,8 +104,6 @@ class Questions:
         for _ in self.asked:
             self._wrong(f"{caller.who} has no answer to {self.asked[0][:60]!r}, and {len(self.asked) - 1} more")
             break
-        caller.note("count", "answers", self.answered)
-        caller.note("count", "errors instead of answers", self.errors)
 
     def _send(self, count: int) -> None:
         caller = self.caller

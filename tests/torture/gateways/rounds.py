@@ -155,12 +155,17 @@ class Round:
         self.crowd.wait("ready", *new)
 
     def go_on(self, step: Callable[[], object]) -> None:
-        """Does something again and again while the round lasts."""
+        """Does something again and again while the round lasts, and until something was said that is judged."""
         begin = time.monotonic()
-        while time.monotonic() < begin + self.seconds:
+        while (passed := time.monotonic() - begin) < self.seconds or not (passed > DEADLINE or self._is_said()):
             step()
             self.crowd.check()
             self.show(f"{time.monotonic() - begin:.0f} of {self.seconds:.0f} s")
+
+    def _is_said(self) -> bool:
+        evidence = Evidence(self.records, self.rules)
+        evidence.judge()
+        return evidence.counts["messages"] > 0
 
     def watch(self) -> None:
         """A little while passes."""
