@@ -89,8 +89,8 @@ class Waiting(Endpoint[Item]):
             keeps: whether something may be left to be read.
         """
         hand.opening = None
-        if self._inside.retired:
-            self._inside.bury()
+        if self._inside.left:
+            self._inside.tidy()
         lock, held = self._opening, [False]  # a child of fork(2) has another one
         try:
             # Noted in the same step: the handler of a signal may raise behind each call.
@@ -226,8 +226,8 @@ class Waiting(Endpoint[Item]):
                 self._catch_inside(hand, end)
         finally:
             inside.readers.remove(hand)
-            if inside.retired:
-                inside.bury()
+            if inside.left:
+                inside.tidy()
 
     def _catch_inside(self, hand: Hand, end: float | None) -> None:
         closings = self._closings
@@ -363,8 +363,8 @@ class Waiting(Endpoint[Item]):
             return self._send_inside(hand, lines, timeout, of, is_to_all=is_to_all)
         finally:
             inside.senders.remove(hand)
-            if inside.retired:
-                inside.bury()
+            if inside.left:
+                inside.tidy()
 
     def _check_whole_between(self, interrupted: list[Hand], lines: bytes) -> None:
         """Sees that the handler of a signal sends neither into the middle of another message, nor one that may be left half.
@@ -385,7 +385,7 @@ class Waiting(Endpoint[Item]):
         place, closings = hand.place, self._closings
         end = None if timeout is None else time.monotonic() + timeout
         lines, first, opening = self.begin_sending(lines, of)
-        hand.lines, hand.opening = lines, opening
+        hand.lines, hand.opening = lines, opening if opening is self._now else None  # or another thread has just left it
         is_addressed = self._is_addressed and not is_to_all
         try:
             if end is None and not first and len(lines) <= BLOCK and opening is self._now:  # mostly so, and then one call is all
@@ -403,8 +403,8 @@ class Waiting(Endpoint[Item]):
                     self._check_not_closed(closings)
                 start, opening = self.go_on_sending(lines, first, place[-1], opening, is_to_all=is_to_all)
                 place[:] = (start,)
-                hand.opening = opening
-                if opening is not self._now:
+                hand.opening = opening if opening is self._now else None
+                if not hand.opening:
                     continue  # another thread has left it before it was in hand
                 try:
                     try:

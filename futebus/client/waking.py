@@ -88,44 +88,67 @@ class Inside:
     def __init__(self) -> None:
         self.readers: list[Hand] = []
         self.senders: list[Hand] = []
-        self.retired: list[Opening] = []
-        """Their descriptors stand for nothing, and are somebody's still: else the next file that is opened had their number."""
-        self._closing = threading.RLock()
-        """Held by who closes, or makes a number stand for nothing: the number must not become another file's meanwhile."""
+        self.left: dict[Opening, bool] = {}
+        """What is to be closed, and whether its descriptor stands for nothing by now, and is closed when nobody has it in hand:
+        else the next file that is opened had its number."""
+        self._closing = threading.Lock()
+        """Held by who closes, or makes a number stand for nothing: the number must not become another file's meanwhile. Nobody
+        waits for it, or a handler of a signal might, in the thread that has it: who has it does what others want done, too."""
 
     def is_held(self, opening: Opening) -> bool:
         """Whether anybody has an opening of the channel in hand."""
         return any(hand.opening is opening for hand in (*self.readers, *self.senders))
 
     def close(self, opening: Opening) -> None:
-        """Closes an opening of the channel. Those who have it in hand come out of their calls, which fail.
+        """Has an opening of the channel closed, if it is open. Those who have it in hand come out of their calls, which fail.
 
         Args:
-            opening: if anybody has it in hand, its descriptor stands for nothing then, and is closed when nobody has any more.
+            opening: if anybody has it in hand, its descriptor stands for nothing then, and is closed when nobody has any more. If
+                somebody else is just closing one, that one closes this, too, perhaps a moment later.
         """
-        with self._closing:
-            threads = {hand.thread for hand in (*self.readers, *self.senders) if hand.opening is opening}
-            if opening not in self.retired:
-                if not threads or not _void(opening):
-                    opening.close()
-                    return
-                self.retired.append(opening)
+        if opening.file >= 0:
+            self.left.setdefault(opening, False)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Closes what is to be closed, as far as nobody has it in hand. Who lets go of something calls it, if there is any."""
+        try:
+            self._tidy()
+        except BaseException:  # the handler of a signal has raised, and others may rely on this one
+            self._tidy()
+            raise
+
+    def _tidy(self) -> None:
+        while self._due():
+            held = [False]
+            try:
+                # Noted in the same step: the handler of a signal may raise behind each call.
+                held += map(self._closing.acquire, (False,))
+                if not held[-1]:
+                    return  # who has it looks once more when he has let go of it
+                for opening in self._due():
+                    self._leave(opening)
+            finally:
+                if held[-1]:
+                    self._closing.release()
+
+    def _due(self) -> list[Opening]:
+        held = [hand.opening for hand in (*self.readers, *self.senders)]
+        return [opening for opening, is_void in self.left.copy().items() if not is_void or opening not in held]
+
+    def _leave(self, opening: Opening) -> None:
+        threads = {hand.thread for hand in (*self.readers, *self.senders) if hand.opening is opening}
+        if threads and not self.left[opening] and _void(opening.file):
             for thread in threads - {threading.get_native_id()}:
                 wake(thread)
-            self.bury()
-
-    def bury(self) -> None:
-        """Closes what has been retired, and nobody has in hand any more. Who lets go of something calls it, if there is any."""
-        with self._closing:
-            held = [hand.opening for hand in (*self.readers, *self.senders)]
-            for opening in [each for each in self.retired if each not in held]:
-                opening.close()
-                with contextlib.suppress(ValueError):
-                    self.retired.remove(opening)  # the handler of a signal may be here, too
+            self.left[opening] = True  # not before: who is interrupted does it again
+        elif not threads or not self.left[opening]:
+            opening.close()
+            del self.left[opening]
 
 
-def _void(opening: Opening) -> bool:
-    """Has the descriptor of an opening stand for nothing, if it has one still. Returns whether that could be done."""
+def _void(file: int) -> bool:
+    """Has a descriptor stand for nothing. Returns whether that could be done."""
     own = list[int]()
     try:
         try:
@@ -137,8 +160,7 @@ def _void(opening: Opening) -> bool:
             nothing = _reserve[0]
             if not fcntl.fcntl(nothing, fcntl.F_GETFL) & os.O_PATH:  # somebody has closed it, and it is another file's
                 raise
-        if (file := opening.file) >= 0:  # or the handler of a signal has closed it; behind this, none comes before the call
-            os.dup2(nothing, file, inheritable=False)
+        os.dup2(nothing, file, inheritable=False)
     except OSError as error:
         if not is_own(error):
             raise

@@ -15,7 +15,7 @@ import futebus.client as client
 import futebus.client.aio
 import futebus.client.trio
 from futebus.client import waking
-from futebus.client.channel import Endpoint
+from futebus.client.channel import Endpoint, Opening
 from futebus.client.entry import enter
 from futebus.client.inquire import inquire
 from futebus.client.waiting import Waiting
@@ -141,22 +141,6 @@ def test_a_channel_is_left_though_a_handler_has_raised_where_others_are_woken(bu
     until(lambda: not bus.clients("B_x"), "nobody is there")
 
 
-class _Noticed:
-    """A lock of which one knows that somebody waits for it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self.is_wanted = threading.Event()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self.is_wanted.set()
-            self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 @pytest.mark.parametrize("is_handler", [False, True])
 def test_two_who_close_at_one_moment_have_no_number_that_is_anothers_by_then(
     bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path, *, is_handler: bool
@@ -166,22 +150,19 @@ def test_two_who_close_at_one_moment_have_no_number_that_is_anothers_by_then(
     log = client.connect(bus / "B_x")
     reading = aside(_not_open(log.read, []))
     bus.wait_for_readers(1, "B_x")
-    lock, files, closing, begun = _Noticed(), list[int](), list[threading.Thread](), threading.Event()
-    monkeypatch.setattr(log._inside, "_closing", lock)
+    files, begun = list[int](), threading.Event()
 
-    def open_slowly(*what: Any) -> int:
-        opened = open_(*what)
+    def open_slowly(*what: Any, **how: Any) -> int:
+        opened = open_(*what, **how)
         if not begun.is_set():
             begun.set()
             if is_handler:
                 log.close()
-                until(lambda: not log._inside.readers, "who has read is out of that")
-                log._inside.bury()
             else:
-                closing.append(aside(log.close))
-                until(
-                    lambda: lock.is_wanted.is_set() or not (closing[0].is_alive() or reading.is_alive()), "the other one is there"
-                )
+                aside(log.close).join(DEADLINE)
+            client.publish(bus / "B_x", "comes just now")
+            reading.join(DEADLINE)
+            assert not reading.is_alive()
             files.extend(open_(place / "file", os.O_RDONLY) for _ in range(2))
         return opened
 
@@ -189,12 +170,39 @@ def test_two_who_close_at_one_moment_have_no_number_that_is_anothers_by_then(
     monkeypatch.setattr("os.open", open_slowly)
     log.close()
     monkeypatch.undo()
-    for thread in (reading, *closing):
-        thread.join(DEADLINE)
-        assert not thread.is_alive()
     for file in files:
         assert os.readlink(f"/proc/self/fd/{file}") == str(place / "file")
         os.close(file)
+    until(lambda: not bus.clients("B_x"), "nobody is there")
+
+
+def test_nobody_waits_for_who_closes(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take long, or a handler in it may wait for somebody else. What others leave meanwhile is closed then."""
+    log = client.connect(bus / "B_x")
+    begun, goes_on = threading.Event(), threading.Event()
+    close = Opening.close
+
+    def close_slowly(opening: Opening) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert goes_on.wait(DEADLINE)
+        close(opening)
+
+    def work() -> None:
+        for _ in range(3):
+            log.open_nowait()
+            log.send("text")
+            log.close()
+
+    monkeypatch.setattr(Opening, "close", close_slowly)
+    closing = aside(log.close)
+    assert begun.wait(DEADLINE)
+    working = aside(work)
+    working.join(DEADLINE)
+    assert not working.is_alive()
+    assert len(bus.clients("B_x")) == 4
+    goes_on.set()
+    closing.join(DEADLINE)
     until(lambda: not bus.clients("B_x"), "nobody is there")
 
 
