@@ -59,7 +59,7 @@ _IN_USE = 10058
 """The error of a stream that is there already, and is another."""
 
 _MOST_REMOVED = 5
-"""How often a message is added that was added before, and is gone: who adds it must have died that often, one after the other."""
+"""How many of the same message may have been added before, and be gone: more, one after the other, are somebody's doing."""
 
 _NEVER = (10052, 10074)
 """The errors of what no server does, though they say that it has failed (500): a stream that cannot be, and one on more servers
@@ -262,7 +262,8 @@ class Stream:
         """Adds a message. When this returns, the stream has it on as many servers as it is to have.
 
         If it was added before, and the stream has removed it since, by its limits or by somebody's hand, it is added again, by
-        another name: that it was this message, and all of it, a name does not prove, which others see on its way.
+        another name: that it was this message, and all of it, a name does not prove, which others see on its way. In a stream of
+        several servers the name is what keeps it from being stored twice: there it is `UnderWay` until that is forgotten.
 
         Args:
             subject: of it; the stream must listen to it.
@@ -271,7 +272,7 @@ class Stream:
             behind: the number of the message of the same subject that is to be the last before it; 0 for none.
             name: what nothing else of this subject is called that comes behind that message, but this one when it is tried
                 again. Who can tell it beforehand, and may publish elsewhere in the stream, can keep it out.
-            removed: is called before it is added again.
+            removed: is called when it was added again.
             follows: whether the message before is on its way, and `behind` the number that it is to get. See `is_alone`.
 
         Returns:
@@ -286,15 +287,18 @@ class Stream:
             Denied, Away: the server does not let us, or does not answer, or the stream is full and drops nothing. Whether it
                 has the message nobody knows.
         """
-        for _ in range(_MOST_REMOVED):
+        again = 0
+        while True:
             try:
-                return await self._publish(subject, payload, headers, behind, name, follows=follows)
+                sequence = await self._publish(subject, payload, headers, behind, name, follows=follows)
             except _Removed as error:
-                if follows:
-                    raise  # what is before it must be known first
-                removed()
-                name = f"{name} {error.sequence}"
-        return await self._publish(subject, payload, headers, behind, name)
+                if follows or again == _MOST_REMOVED:  # what is before it must be known first
+                    raise
+                again, name = again + 1, f"{name} {error.sequence}"
+            else:
+                if again:
+                    removed()
+                return sequence
 
     async def _publish(
         self, subject: str, payload: Payload, headers: Mapping[str, str], behind: int, name: str, *, follows: bool = False
@@ -345,17 +349,18 @@ class Stream:
                         raise Away(f"{self.shown}: no server leads it now") from None
                 raise
             if done.duplicate:
-                raise await self._tried_before(subject, done.seq)
+                raise await self._tried_before(subject, done.seq, behind)
             if done.stream != self.name or type(done.seq) is not int or not max(behind, last) < done.seq <= MOST_SEQUENCE:
                 raise Away(f"{self.shown}: somebody else has answered for it")  # whoever listens to the subject can
             return done.seq
 
-    async def _tried_before(self, subject: str, sequence: int) -> NatsError:
+    async def _tried_before(self, subject: str, sequence: int, behind: int) -> NatsError:
         """What has become of the message that has the name of ours.
 
         Args:
             subject: of ours.
             sequence: the number that it is said to have; of servers that do not know it yet, 0.
+            behind: that of the message that it is to come behind.
         """
         words = f"{self.shown} has not stored yet what it was sent"
         if type(sequence) is int and 0 < sequence <= MOST_SEQUENCE:
@@ -364,7 +369,8 @@ class Stream:
             except NotFoundError as error:
                 if error.err_code == NO_STREAM:
                     raise
-                if sequence <= (await self.state()).last:
+                state = await self.state()
+                if state.replicas == 1 and behind < sequence <= state.last:
                     return _Removed(words, sequence)
             else:
                 if found.subject != subject:

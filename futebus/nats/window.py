@@ -36,7 +36,7 @@ class Window(Generic[T]):
         subject: the subject.
         behind: the number of the message that the first is to come behind; 0 for none.
         confirmed: is told, in order, the number that a message has got, and what it was said to be.
-        removed: is told what a message was said to be that is sent again: see `Stream.publish`.
+        removed: is told what a message was said to be that was sent again: see `Stream.publish`.
     """
 
     def __init__(

@@ -78,8 +78,6 @@ class Publisher:
         self._doubt = ""
         """Why lines may be there twice, as it was said last."""
         self._flushed = self._checked = time.monotonic()
-        self._removed_at = -1
-        """Where the lines began of which it was said last that they go there again: it is tried again and again, perhaps."""
         self._damage: set[tuple[int, int]] = set()
         self.foreign = ""
         """Why the subject takes no line of this spool any more; "" if it does."""
@@ -345,9 +343,7 @@ class Publisher:
         self._flush_in_time()
 
     def _removed(self, run: Outgoing) -> None:
-        if run.line == self._removed_at:
-            return
-        self._removed_at, lines = run.line, f"the lines {run.line} to {run.next} go there again"
+        lines = f"the lines {run.line} to {run.next} went there again"
         self._say(f"{self._target.address.shown} has removed what it was sent, before it was known to be there: {lines}")
 
     @staticmethod

@@ -65,7 +65,7 @@ def test_it_goes_there_again(bus: Mount, recording: Recording, keeping: Server, 
     found = [message for message in messages(keeping.url) if message.sequence > before]
     assert b"".join(message.data for message in found) == numbered(1, 5)
     said = re.search(
-        "has removed what it was sent, before it was known to be there: the lines 1 to [2-5] go there again", recorder.words
+        "has removed what it was sent, before it was known to be there: the lines 1 to [2-5] went there again", recorder.words
     )
     assert bool(said) == is_alone  # else it has got another name by then
     assert "has not stored yet" not in recorder.words
@@ -121,4 +121,4 @@ def test_who_takes_the_name_of_a_message_that_was_refused_keeps_no_line_out(
     wait_for_line(keeping.url, "lines.a", 5)
     recorder.end()
     assert lines_in([message for message in messages(keeping.url) if message.subject == "lines.a"]) == numbered(0, 5)
-    assert recorder.words.count("go there again") == 1, recorder.words
+    assert recorder.words.count("went there again") == 1, recorder.words

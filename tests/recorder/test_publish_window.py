@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from futebus.nats.stream import Stream
+from futebus.nats.stream import Stream, UnderWay
 
 from ..helpers.clusters import Cluster
 from ..helpers.mounts import Mount
@@ -33,3 +33,19 @@ def test_a_cluster_that_soon_forgets_names_is_doubtful(bus: Mount, recording: Re
         recorder.end()
         said = "/SHORT forgets the names of messages after 0.1 seconds (duplicate_window), so it may have lines twice"
         assert recorder.words.count(said) == (name == "SHORT"), recorder.words
+
+
+def test_a_cluster_gets_nothing_by_another_name_that_it_knows(cluster: Cluster) -> None:
+    """The name is all that keeps a second one out while the first is under way."""
+
+    async def work(stream: Stream) -> int:
+        await stream.make(["lines.>"], num_replicas=3, max_msgs=3)
+        await stream.publish("lines.a", b"x\n", {}, 0, "one")
+        for _ in range(3):
+            await stream.jetstream.publish("lines.b", b"other\n")
+        for _ in range(2):
+            with pytest.raises(UnderWay):
+                await stream.publish("lines.a", b"x\n", {}, 0, "one")
+        return (await stream.state()).last
+
+    assert ask(cluster.url, work) == 4

@@ -343,7 +343,7 @@ class Publisher:
 
     def _say_again(self, where: runs.Where) -> None:
         lines = f"lines {where.line} to {where.next - 1} of this query"
-        say(f"{self._place.shown} has removed {lines} before they were known to be there: they are sent again")
+        say(f"{self._place.shown} has removed {lines} before they were known to be there: they were sent again")
 
 
 def forget(directory: Path, batch: int, files: Sequence[str]) -> None:

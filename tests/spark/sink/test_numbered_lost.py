@@ -206,7 +206,7 @@ def test_what_is_removed_before_anybody_knows_that_it_was_there_is_sent_again(
     assert text_of(messages(keeping.url)) == "a\nb\nc\n"
     told = capsys.readouterr().err
     assert re.search(
-        "has removed lines [01] to [12] of this query before they were known to be there: they are sent again$", told, re.M
+        "has removed lines [01] to [12] of this query before they were known to be there: they were sent again$", told, re.M
     )
 
 
