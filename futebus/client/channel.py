@@ -16,6 +16,7 @@ import fcntl
 import math
 import operator
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -170,11 +171,26 @@ os.register_at_fork(after_in_child=_forked)
 class Opening:
     """A channel as it was opened once: what there is of that, and is not of the next one."""
 
-    __slots__ = ("beginning", "clients", "entering", "file", "forgettings", "id", "mark", "pieces", "rest", "was_taken")
+    __slots__ = (
+        "beginning",
+        "clients",
+        "closing",
+        "entering",
+        "file",
+        "forgettings",
+        "id",
+        "mark",
+        "pieces",
+        "rest",
+        "was_taken",
+    )
 
     def __init__(self) -> None:
         self.file = -1
         """The descriptor; -1: none."""
+        self.closing = threading.RLock()
+        """Held by who closes the descriptor, or makes it stand for nothing while others have it in hand: the number must not
+        become another file's meanwhile. Nobody waits for it: who has it may be in a handler that waits for him."""
         self.entering: list[int] = []
         """What is open for it, as long as it is being opened."""
         self.forgettings = 0

@@ -145,7 +145,6 @@ class Waiting(Endpoint[Item]):
                     self._keep(gone, closings)
             finally:
                 self._leaving[gone] = None
-            self._close(gone)
         except BaseException:  # the handler of a signal has raised: who comes next finds it as it was
             if self._now is nothing and self._closings == closings:
                 self._now = gone
@@ -153,6 +152,7 @@ class Waiting(Endpoint[Item]):
             else:
                 self._close(gone)
             raise
+        self._close(gone)  # if the handler of a signal raises here, whoever opens the channel does that
 
     def _is_read(self, opening: Opening) -> bool:
         """Whether another thread reads there. This one does so too, if it runs the handler of a signal."""

@@ -91,20 +91,17 @@ class Inside:
         self.left: dict[Opening, bool] = {}
         """What is to be closed, and whether its descriptor stands for nothing by now, and is closed when nobody has it in hand:
         else the next file that is opened had its number."""
-        self._closing = threading.Lock()
-        """Held by who closes, or makes a number stand for nothing: the number must not become another file's meanwhile. Nobody
-        waits for it, or a handler of a signal might, in the thread that has it: who has it does what others want done, too."""
 
     def is_held(self, opening: Opening) -> bool:
         """Whether anybody has an opening of the channel in hand."""
-        return any(hand.opening is opening for hand in (*self.readers, *self.senders))
+        return bool(self._hands(opening))
 
     def close(self, opening: Opening) -> None:
         """Has an opening of the channel closed, if it is open. Those who have it in hand come out of their calls, which fail.
 
         Args:
             opening: if anybody has it in hand, its descriptor stands for nothing then, and is closed when nobody has any more. If
-                somebody else is just closing one, that one closes this, too, perhaps a moment later.
+                somebody else is just about to close it, it is closed when he has done so.
         """
         if opening.file >= 0:
             self.left.setdefault(opening, False)
@@ -119,36 +116,39 @@ class Inside:
             raise
 
     def _tidy(self) -> None:
-        while self._due():
-            held = [False]
-            try:
-                # Noted in the same step: the handler of a signal may raise behind each call.
-                held += map(self._closing.acquire, (False,))
-                if not held[-1]:
-                    return  # who has it looks once more when he has let go of it
-                for opening in self._due():
-                    self._leave(opening)
-            finally:
-                if held[-1]:
-                    self._closing.release()
+        for opening in [*self.left.copy()]:
+            while self._is_due(opening):
+                lock = opening.closing
+                is_interrupted = lock._is_owned()  # type: ignore[attr-defined] # which `threading.Condition` is made of
+                held = [False]
+                try:
+                    # Noted in the same step: the handler of a signal may raise behind each call.
+                    held += map(lock.acquire, (False,))
+                    if not held[-1]:
+                        break  # who has it looks once more when he has let go of it
+                    threads = {hand.thread for hand in self._hands(opening)}
+                    if threads and not self.left.get(opening) and _void(opening):
+                        for thread in threads - {threading.get_native_id()}:
+                            wake(thread)
+                        self.left[opening] = True  # not before: who is interrupted does it again
+                    elif is_interrupted:
+                        break  # this is the handler of a signal: whom it has interrupted closes it
+                    elif not threads or not self.left.get(opening):
+                        opening.close()
+                        self.left.pop(opening, None)
+                finally:
+                    if held[-1]:
+                        lock.release()
 
-    def _due(self) -> list[Opening]:
-        held = [hand.opening for hand in (*self.readers, *self.senders)]
-        return [opening for opening, is_void in self.left.copy().items() if not is_void or opening not in held]
+    def _hands(self, opening: Opening) -> list[Hand]:
+        return [hand for hand in (*self.readers, *self.senders) if hand.opening is opening]
 
-    def _leave(self, opening: Opening) -> None:
-        threads = {hand.thread for hand in (*self.readers, *self.senders) if hand.opening is opening}
-        if threads and not self.left[opening] and _void(opening.file):
-            for thread in threads - {threading.get_native_id()}:
-                wake(thread)
-            self.left[opening] = True  # not before: who is interrupted does it again
-        elif not threads or not self.left[opening]:
-            opening.close()
-            del self.left[opening]
+    def _is_due(self, opening: Opening) -> bool:
+        return opening in self.left and not (self.left.get(opening) and self._hands(opening))
 
 
-def _void(file: int) -> bool:
-    """Has a descriptor stand for nothing. Returns whether that could be done."""
+def _void(opening: Opening) -> bool:
+    """Has the descriptor of an opening stand for nothing. Returns whether that could be done."""
     own = list[int]()
     try:
         try:
@@ -160,7 +160,7 @@ def _void(file: int) -> bool:
             nothing = _reserve[0]
             if not fcntl.fcntl(nothing, fcntl.F_GETFL) & os.O_PATH:  # somebody has closed it, and it is another file's
                 raise
-        os.dup2(nothing, file, inheritable=False)
+        os.dup2(nothing, opening.file, inheritable=False)  # read in the same step: a child of fork(2) has closed it
     except OSError as error:
         if not is_own(error):
             raise

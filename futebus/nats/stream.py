@@ -261,9 +261,9 @@ class Stream:
     ) -> int:
         """Adds a message. When this returns, the stream has it on as many servers as it is to have.
 
-        If it was added before, and the stream has removed it since, by its limits or by somebody's hand, it is added again, by
-        another name: that it was this message, and all of it, a name does not prove, which others see on its way. In a stream of
-        several servers the name is what keeps it from being stored twice: there it is `UnderWay` until that is forgotten.
+        If it was added before, and the stream has removed it since, by its limits, by hand or since it was read, it is added
+        again, by another name: that it was this message, and all of it, a name does not prove, which others see on its way. In
+        a stream of several servers the name is what keeps it from being stored twice: there it is `UnderWay`, for so long.
 
         Args:
             subject: of it; the stream must listen to it.
