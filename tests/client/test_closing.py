@@ -176,6 +176,39 @@ def test_two_who_close_at_one_moment_have_no_number_that_is_anothers_by_then(
     until(lambda: not bus.clients("B_x"), "nobody is there")
 
 
+def test_a_child_that_is_forked_in_the_middle_of_closing_keeps_its_own_files(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """Of which one has the channel's number, which the child has left. The handler of a signal may fork, and the child go on."""
+    (place / "file").write_text("its own")
+    log = client.connect(bus / "B_x")
+    reading = aside(_not_open(log.read, []))
+    bus.wait_for_readers(1, "B_x")
+    number, found, numbers = log.fileno(), place / "found", list[int]()
+
+    def open_slowly(*what: Any, **how: Any) -> int:
+        opened = open_(*what, **how)
+        if not numbers:
+            numbers.append(os.fork())
+            if not numbers[0]:
+                os.dup2(open_(place / "file", os.O_RDONLY), number)
+        return opened
+
+    open_ = os.open
+    monkeypatch.setattr("os.open", open_slowly)
+    try:
+        log.close()
+    finally:
+        if numbers and not numbers[0]:
+            with contextlib.suppress(BaseException):
+                found.write_bytes(os.read(number, 100))
+            os._exit(0)
+    assert status(numbers[0]) == 0
+    reading.join(DEADLINE)
+    assert not reading.is_alive()
+    assert found.read_text() == "its own"
+
+
 def test_nobody_waits_for_who_closes(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may take long, or a handler in it may wait for somebody else."""
     log = client.connect(bus / "B_x")

@@ -272,3 +272,22 @@ def test_the_server_is_killed_meanwhile(keeping: Server, filled: Filled, tmp_pat
 
 if __name__ == "__main__":
     kill_at_each_step(sys.argv[1], Path(sys.argv[2]))
+
+
+def test_a_publisher_that_is_interrupted_where_it_ends_lets_the_next_one_begin(
+    keeping: Server, filled: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = Reader.close
+
+    def close(reader: Reader) -> None:
+        ends(reader)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reader, "close", close)
+        with pytest.raises(KeyboardInterrupt), Publisher(place_of(keeping.url), tmp_path, QUERY):
+            pass
+    with Journal(tmp_path / "journal"):  # or else it waits for ever
+        pass
+    publish(keeping.url, tmp_path, 0, "a\n")
+    assert text_of(messages(keeping.url)) == "a\n"
