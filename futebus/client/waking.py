@@ -117,28 +117,33 @@ class Inside:
 
     def _tidy(self) -> None:
         for opening in [*self.left.copy()]:
-            while self._is_due(opening):
-                lock = opening.closing
-                is_interrupted = lock._is_owned()  # type: ignore[attr-defined] # which `threading.Condition` is made of
-                held = [False]
-                try:
-                    # Noted in the same step: the handler of a signal may raise behind each call.
-                    held += map(lock.acquire, (False,))
-                    if not held[-1]:
-                        break  # who has it looks once more when he has let go of it
-                    threads = {hand.thread for hand in self._hands(opening)}
-                    if threads and not self.left.get(opening) and _void(opening):
-                        for thread in threads - {threading.get_native_id()}:
-                            wake(thread)
-                        self.left[opening] = True  # not before: who is interrupted does it again
-                    elif is_interrupted:
-                        break  # this is the handler of a signal: whom it has interrupted closes it
-                    elif not threads or not self.left.get(opening):
-                        opening.close()
-                        self.left.pop(opening, None)
-                finally:
-                    if held[-1]:
-                        lock.release()
+            while self._is_due(opening) and self._go_on(opening):
+                pass
+
+    def _go_on(self, opening: Opening) -> bool:
+        """Does the next step with what is to be closed. Returns whether it is this call's to go on."""
+        lock = opening.closing
+        is_interrupted = lock._is_owned()  # type: ignore[attr-defined] # which `threading.Condition` is made of
+        held = [False]
+        try:
+            # Noted in the same step: the handler of a signal may raise behind each call.
+            held += map(lock.acquire, (False,))
+            if not held[-1]:
+                return False  # who has it looks once more when he has let go of it
+            threads = {hand.thread for hand in self._hands(opening)}
+            if threads and not self.left.get(opening) and _void(opening):
+                for thread in threads - {threading.get_native_id()}:
+                    wake(thread)
+                self.left[opening] = True  # not before: who is interrupted does it again
+            elif is_interrupted:
+                return False  # this is the handler of a signal: whom it has interrupted closes it
+            elif not threads or not self.left.get(opening):
+                opening.close()
+                self.left.pop(opening, None)
+            return True
+        finally:
+            if held[-1]:
+                lock.release()
 
     def _hands(self, opening: Opening) -> list[Hand]:
         return [hand for hand in (*self.readers, *self.senders) if hand.opening is opening]

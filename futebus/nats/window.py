@@ -5,6 +5,7 @@ not at all. So the stream has what was given here, from the beginning, without a
 """
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
@@ -87,16 +88,9 @@ class Window(Generic[T]):
 
     def _send(self, payload: Payload, headers: Mapping[str, str], name: str, what: T) -> None:
         behind, follows = self._behind + len(self._sent), bool(self._sent)
-        work = self._publish(payload, headers, behind, name, what, follows=follows)
+        removed = functools.partial(self._removed, what)
+        work = self._stream.publish(self._subject, payload, headers, behind, name, removed, follows=follows)
         self._sent.append(_Sent(payload, headers, name, what, asyncio.ensure_future(work), follows))
-
-    async def _publish(
-        self, payload: Payload, headers: Mapping[str, str], behind: int, name: str, what: T, *, follows: bool = False
-    ) -> int:
-        def removed() -> None:
-            self._removed(what)
-
-        return await self._stream.publish(self._subject, payload, headers, behind, name, removed, follows=follows)
 
     async def _confirm(self) -> None:
         """Waits for the first."""
@@ -118,7 +112,8 @@ class Window(Generic[T]):
             if not isinstance(outcome, Overtaken):
                 raise outcome if isinstance(outcome, BaseException) else Overtaken(f"{self._stream.shown} has lost a message")
         for payload, headers, name, what, *_ in refused:
-            work = self._publish(payload, headers, self._behind, name, what)
+            removed = functools.partial(self._removed, what)
+            work = self._stream.publish(self._subject, payload, headers, self._behind, name, removed)
             self._known(await self._stream.connection.while_open(work), what)
 
     def _known(self, sequence: int, what: T) -> None:

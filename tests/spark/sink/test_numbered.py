@@ -270,10 +270,6 @@ def test_the_server_is_killed_meanwhile(keeping: Server, filled: Filled, tmp_pat
     assert text_of(messages(keeping.url)) == "".join(lines)
 
 
-if __name__ == "__main__":
-    kill_at_each_step(sys.argv[1], Path(sys.argv[2]))
-
-
 def test_a_publisher_that_is_interrupted_where_it_ends_lets_the_next_one_begin(
     keeping: Server, filled: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,3 +287,7 @@ def test_a_publisher_that_is_interrupted_where_it_ends_lets_the_next_one_begin(
         pass
     publish(keeping.url, tmp_path, 0, "a\n")
     assert text_of(messages(keeping.url)) == "a\n"
+
+
+if __name__ == "__main__":
+    kill_at_each_step(sys.argv[1], Path(sys.argv[2]))
