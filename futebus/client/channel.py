@@ -27,6 +27,7 @@ from ..core.inquiry import SHUT, Inquiry
 from ..core.kinds import LETTERS, has_master
 from ..core.text import printable
 from ..host import mounted
+from ..host.mounted import close_all
 from .entry import enter
 from .errors import (
     ClientError,
@@ -157,15 +158,32 @@ def begin_of_line(lines: bytes, start: int, first: int = 0) -> int:
 _THERE: "weakref.WeakSet[Endpoint[Any]]" = weakref.WeakSet()
 """All channels of this process."""
 
+_FORKING: dict[int, int] = {}
+"""The threads that are in fork(2), by what each is called in its child, too; with its number for the system here."""
+
+
+def forker() -> int:
+    """In a child of fork(2) as it begins, the number for the system that its thread had in the parent; otherwise 0."""
+    return _FORKING.get(threading.get_ident(), 0)
+
+
+def _fork() -> None:
+    _FORKING[threading.get_ident()] = threading.get_native_id()
+
+
+def _has_forked() -> None:
+    _FORKING.pop(threading.get_ident(), None)
+
 
 def _forked() -> None:
     """In a child of fork(2) the other threads are not there, nor their loops and tasks, nor what they hold."""
     with contextlib.ExitStack() as channels:  # the handler of a signal may raise in one, and the others are still to be
+        channels.callback(_FORKING.clear)  # the first to be noted is the last to be done
         for channel in list(_THERE):
             channels.callback(channel._begin)
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(before=_fork, after_in_parent=_has_forked, after_in_child=_forked)
 
 
 class Opening:
@@ -342,17 +360,30 @@ class Endpoint(Generic[Item]):
         return self._inquire(self._now)
 
     def _inquire(self, opening: Opening) -> Inquiry:
-        if opening.file < 0:
-            if self._comes_again and not self._is_left:
-                raise NoBus(errno.ENOTCONN, f"{self.path} has gone, and is not open again yet")
-            raise self._left()
-        try:
-            return inquire(opening.file)
-        except OSError as error:
-            if not is_own(error):
-                raise
-            self._check_open(opening, error)
-            raise not_read(str(self.path), error) from None
+        with self._in_hand(opening) as held:
+            if held.file < 0:
+                if self._comes_again and not self._is_left:
+                    raise NoBus(errno.ENOTCONN, f"{self.path} has gone, and is not open again yet")
+                raise self._left()
+            try:
+                return inquire(held.file)
+            except OSError as error:
+                if not is_own(error):
+                    raise
+                self._check_open(opening, error)
+                raise not_read(str(self.path), error) from None
+
+    @contextlib.contextmanager
+    def _in_hand(self, opening: Opening) -> Iterator[Opening]:
+        """Keeps the number of an opening of the channel from becoming another file's, whoever closes it meanwhile.
+
+        Args:
+            opening: that one.
+
+        Returns:
+            That one; another, which is not open, if it has been left.
+        """
+        yield opening
 
     def _check_open(self, opening: Opening, error: OSError) -> None:
         """Sees whether a call has failed because another thread has left the channel meanwhile.
@@ -450,46 +481,59 @@ class Endpoint(Generic[Item]):
             Refused: somebody else is in a call on it, which needs one descriptor more, and too many files are open.
             ValueError: the channel is not open.
         """
-        nothing, copies = Opening(), list[int]()
+        nothing, given, held = Opening(), list[int](), [False]
         closings, was_left = self._closings, self._is_left
         if not self.is_open:
             raise self._left()
         self._note_leaving(self._now)  # whoever is interrupted has it closed the next time
         # Who is in a call on it must not open it again; and before it is asked who is in one: whoever begins one finds this.
         self._is_left, self._closings, opening, self._now = True, self._closings + 1, self._now, nothing
+        is_copy = is_given = False
         try:
-            if opening.file >= 0 and self._is_elsewhere(opening):
-                copies += map(os.dup, (opening.file,))
-        except BaseException as error:
-            if self._now is nothing and self._closings == closings + 1:
-                self._now, self._is_left, self._closings = opening, was_left, closings
-            else:  # the handler of a signal has left it, or opened it again
+            try:
+                # Nobody else closes it meanwhile. Noted in the same step: the handler of a signal may raise behind each call.
+                held += map(opening.closing.acquire, (False,))
+                if not held[-1]:
+                    raise self._left()  # another thread closes it
+                if is_copy := opening.file >= 0 and self._is_elsewhere(opening):
+                    given += map(os.dup, (opening.file,))
+                is_given = True
+                self._give_away(opening)
+                if not is_copy:
+                    given[:], opening.file = (opening.file,), -1  # whoever still has it finds nothing there
+                    if given[0] < 0:
+                        given.clear()
+                        raise self._left()
+            except BaseException as error:
+                is_ours = self._now is nothing and self._closings == closings + 1  # or a handler has left it, or opened it again
+                if is_ours and not is_given and not isinstance(error, NotOpen):
+                    self._now, self._is_left, self._closings = opening, was_left, closings
+                raise
+            finally:
+                if held[-1]:
+                    opening.closing.release()
+            if is_copy:
                 self._close(opening)
-            for copy in copies:
-                os.close(copy)
-            if isinstance(error, OSError) and is_own(error):
-                self._check_open(opening, error)
-                raise not_opened(str(self.path), self.way.name, error, creates=False) from None
-            raise
-        try:
-            self._give_away(opening)
-            if copies:
-                self._close(opening)
+            else:
+                self._tidy()
             if not self._flags & os.O_NONBLOCK:
-                os.set_blocking((*copies, opening.file)[0], True)  # another thread may have been in a hurry
-            if copies:
-                return copies[0]
-        except BaseException as error:  # the handler of a signal, or another thread has closed it
-            self._close(opening)
-            for copy in copies:
-                os.close(copy)
+                os.set_blocking(given[0], True)  # another thread may have been in a hurry
+        except BaseException as error:
+            is_kept = opening is self._now
+            try:
+                if not is_kept:
+                    self._close(opening)
+            finally:
+                close_all(given)
             if isinstance(error, OSError) and is_own(error):
+                if is_kept and error.errno != errno.EBADF:
+                    raise not_opened(str(self.path), self.way.name, error, creates=False) from None
                 raise self._left() from None
             raise
-        file, opening.file = opening.file, -1  # whoever still has it finds nothing there
-        if file < 0:
-            raise self._left()
-        return file
+        return given[0]
+
+    def _tidy(self) -> None:
+        """Closes what others have left in the moment before, and could not close."""
 
     def _is_elsewhere(self, opening: Opening) -> bool:
         """Whether others are in calls on what is given away, who are to come out of them by its being closed."""
@@ -947,7 +991,10 @@ class Mastery(Endpoint[Item]):
         if opening.file < 0:
             return  # it is away, and does not come again
         try:
-            fcntl.ioctl(opening.file, SHUT)  # at once: where a call begins, a handler might have the number be another channel's
+            with self._in_hand(opening) as held:
+                if held.file < 0:
+                    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+                fcntl.ioctl(held.file, SHUT)
         except OSError as error:
             wrong = not_read(str(self.path), error)
             if is_own(error) and self.way.again and not self._is_left and (opening is not self._now or isinstance(wrong, NoBus)):

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from ..host.mounted import NoBus, find_bus
+from ..host.mounted import NoBus, close_all, find_bus
 from .errors import is_own
 from .inquire import inquire
 
@@ -47,27 +47,21 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None, opene
             # A bus has no links. Nor does opening wait on it, as for the other end of a FIFO.
             _open(bus, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, opened)
         finally:
-            _close(opened, 1)
+            close_all(opened, 1)
         if not opened:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), name)  # in a child, which the handler of a signal has forked
         descriptor = opened[0]
         inquire(descriptor)
         os.set_blocking(descriptor, not flags & os.O_NONBLOCK)
     except OSError as error:
-        _close(opened)
+        close_all(opened)
         if error.errno == errno.ENOTTY and is_own(error):  # a copy of what was in the directory of a bus
             raise NoBus(f"no bus is mounted on {directory}", error.errno) from None
         raise
     except BaseException:
-        _close(opened)
+        close_all(opened)
         raise
     return descriptor
-
-
-def _close(opened: list[int], count: int | None = None) -> None:
-    own, opened[:count] = opened[:count], ()  # before: in a child of fork(2), the number may be another file's soon
-    for descriptor in own:
-        os.close(descriptor)
 
 
 def _open(bus: int, name: str, flags: int, mode: int | None, opened: list[int]) -> None:

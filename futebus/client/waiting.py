@@ -16,7 +16,7 @@ from threading import get_native_id
 from types import TracebackType
 from typing import Any, Self
 
-from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Opening, Way, begin_of_line, check_whole
+from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Opening, Way, begin_of_line, check_whole, forker
 from .errors import ClientError, Ended, NoBus, NoMaster, NotOpen, TimedOut, is_own
 from .messages import Item
 from .waking import Inside, beneath, have_reserve
@@ -27,6 +27,9 @@ PIECE = 1 << 20
 SOON_SECONDS = 0.001
 """How soon a thread that takes the end of a channel has come out of that."""
 
+LOOK_SECONDS = 0.1
+"""How often who waits for another thread looks whether the channel has been closed."""
+
 LONGEST = 1e6
 """Seconds that a system call can be asked to wait, and more than anybody does."""
 
@@ -35,24 +38,31 @@ class _Hurry:
     """The calls on a channel, of any thread, that must not wait for ever."""
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.calls: list[object] = []
         self.lock = threading.RLock()
+        """Held by who has calls on the channel fail that would wait, or wait again."""
+        self.is_told = False
+        """Whether that may be so for the descriptor."""
 
 
 class Waiting(Endpoint[Item]):
     """A channel whose calls wait. It is opened when it is made."""
 
     def __init__(self, way: Way, cut: Any) -> None:  # a `Cut`; who makes one knows which only when it runs
+        self._inside = Inside()
         super().__init__(way, cut, is_blocking=True)
         self._open(way.wait)
 
     def _begin(self) -> None:
-        super()._begin()
         # The handler of a signal may do what the thread is in the middle of: so they can be had again by who has them.
         self._hurry = _Hurry()
         self._opening = threading.RLock()
         """Held by who opens the channel again."""
-        self._inside = Inside()
+        for opening in self._inside.begin(forker()):
+            if opening is not self._now:
+                self._inside.close(opening)  # when the call has come out
+                self._leaving.pop(opening, None)
+        super()._begin()
 
     def __enter__(self) -> Self:
         return self
@@ -63,12 +73,57 @@ class Waiting(Endpoint[Item]):
     def _close(self, opening: Opening) -> None:
         self._inside.close(opening)
 
+    def _tidy(self) -> None:
+        if self._inside.left:
+            self._inside.tidy()
+
+    @contextlib.contextmanager
+    def _in_hand(self, opening: Opening) -> Iterator[Opening]:
+        inside, hand = self._inside, Hand()
+        hand.thread, hand.opening = get_native_id(), opening
+        try:
+            inside.others.append(hand)
+            yield opening if opening is self._now else Opening()
+        finally:
+            inside.others.remove(hand)
+            self._tidy()
+
     def _opened(self, opening: Opening, closings: int) -> None:
-        with self._hurry.lock:
-            if self._hurry.calls:  # another thread must not wait for ever, for what it finds there either
+        hurry, held = self._hurry, [False]
+        try:
+            self._acquire(hurry.lock, held, closings, None)
+            if hurry.calls:  # another thread must not wait for ever, for what it finds there either
+                hurry.is_told = True
                 os.set_blocking(opening.file, False)
             super()._opened(opening, closings)
+        finally:
+            if held[-1]:
+                hurry.lock.release()
+            self._relax(hurry)
         have_reserve()  # that of the bus's directory is free again
+
+    def _acquire(self, lock: Any, held: list[bool], closings: int, end: float | None) -> None:
+        """Takes a lock, unless that takes too long.
+
+        Who has it may be in the handler of a signal that has closed the channel, and wait there for this thread to come out.
+
+        Args:
+            lock: an `RLock`.
+            held: where it is noted, in the same step, whether it was taken: the handler of a signal may raise behind each call.
+            closings: how often its owner had closed the channel when the call began.
+            end: until when that may take.
+
+        Raises:
+            ValueError: he has closed it.
+        """
+        while not held[-1]:
+            left = LOOK_SECONDS if end is None else min(max(end - time.monotonic(), 0), LOOK_SECONDS)
+            held[:] = map(lock.acquire, (True,), (left,))
+            if not held[-1]:
+                if self.was_left_since(closings):
+                    raise self._left()
+                if not left:
+                    break
 
     def _is_elsewhere(self, opening: Opening) -> bool:
         return self._inside.is_held(opening)
@@ -93,8 +148,7 @@ class Waiting(Endpoint[Item]):
             self._inside.tidy()
         lock, held = self._opening, [False]  # a child of fork(2) has another one
         try:
-            # Noted in the same step: the handler of a signal may raise behind each call.
-            held += map(lock.acquire, (True,), (-1 if end is None else min(max(end - time.monotonic(), 0), LONGEST),))
+            self._acquire(lock, held, closings, end)
             if not held[-1]:
                 raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
             if keeps and gone is self._now and gone.file >= 0 and self.way.reads:
@@ -187,29 +241,68 @@ class Waiting(Endpoint[Item]):
             raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}") from None
 
     @contextlib.contextmanager
-    def _in_a_hurry(self, opening: Opening) -> Iterator[None]:
-        """Has calls fail that would wait. Another thread's, that may wait, are made again when they do."""
-        hurry, is_noted = self._hurry, False
+    def _in_a_hurry(self, opening: Opening, closings: int, end: float, what: str) -> Iterator[None]:
+        """Has calls fail that would wait. Another thread's, that may wait, are made again when they do.
+
+        Args:
+            opening: what the call is made on, and has in hand.
+            closings: how often its owner had closed the channel when the call began.
+            end: when the call is to be over.
+            what: has not come about by then.
+        """
+        hurry, held, call = self._hurry, [False], object()
         try:
-            with hurry.lock:
-                try:
-                    os.set_blocking(opening.file, False)
-                except OSError as error:
-                    if not is_own(error):
-                        raise
-                    raise self._left() from None
-                hurry.calls, is_noted = hurry.calls + 1, True
+            hurry.calls.append(call)
+            try:
+                self._acquire(hurry.lock, held, closings, end)
+                if not held[-1]:
+                    raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
+                hurry.is_told = True
+                os.set_blocking(opening.file, False)
+            except OSError as error:
+                if isinstance(error, ClientError) or not is_own(error):
+                    raise
+                raise self._left() from None
+            finally:
+                if held[-1]:
+                    hurry.lock.release()
             yield
         finally:
-            if is_noted:
-                with hurry.lock:
-                    hurry.calls -= 1
-                    if not hurry.calls and self.is_open:
-                        try:
-                            os.set_blocking(self._now.file, True)
-                        except OSError as error:
-                            if not is_own(error):
-                                raise
+            hurry.calls.remove(call)
+            self._relax(hurry, opening)
+
+    def _relax(self, hurry: _Hurry, opening: Opening | None = None) -> None:
+        """Has calls wait again if none is in a hurry any more. Who is just about to see to that looks once more behind it.
+
+        Args:
+            hurry: how it was when the call began. In a child of fork(2), which the handler of a signal has made, it is another
+                now: the descriptor is the parent's, too, who may still be in a hurry.
+            opening: what the call has in hand, if anything.
+        """
+        while hurry.is_told and not hurry.calls and hurry is self._hurry:
+            held = [False]
+            try:
+                held += map(hurry.lock.acquire, (False,))
+                if not held[-1]:
+                    break
+                if not hurry.calls:
+                    if opening is self._now:
+                        self._have_wait(opening)
+                    else:
+                        with self._in_hand(self._now) as another:
+                            self._have_wait(another)
+                    hurry.is_told = False
+            finally:
+                if held[-1]:
+                    hurry.lock.release()
+
+    def _have_wait(self, opening: Opening) -> None:
+        if opening.file >= 0:
+            try:
+                os.set_blocking(opening.file, True)
+            except OSError as error:
+                if not is_own(error):
+                    raise
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -230,7 +323,7 @@ class Waiting(Endpoint[Item]):
                 inside.tidy()
 
     def _catch_inside(self, hand: Hand, end: float | None) -> None:
-        closings = self._closings
+        closings, late = self._closings, "nothing has come in time"
         while True:
             self._check_not_closed(closings)
             opening = hand.opening = self._now
@@ -241,14 +334,14 @@ class Waiting(Endpoint[Item]):
                     if end is None:
                         self._read_nowait(hand, opening)
                     elif not self._read_nowait(hand, opening, only_saved=True):
-                        with self._in_a_hurry(opening):
-                            self._poll(opening, select.POLLIN, end, "nothing has come in time")
+                        with self._in_a_hurry(opening, closings, end, late):
+                            self._poll(opening, select.POLLIN, end, late)
                             self._read_nowait(hand, opening)
                     return
                 except BlockingIOError as error:
                     if not is_own(error):
                         raise
-                    self._poll(opening, select.POLLIN, end, "nothing has come in time")
+                    self._poll(opening, select.POLLIN, end, late)
             except (Ended, NoBus) as error:
                 if not self.way.again or not is_own(error):
                     raise
@@ -382,13 +475,15 @@ class Waiting(Endpoint[Item]):
             raise ClientError(errno.EBUSY, f"{self.path}: a long message is being sent, and nothing can come in between")
 
     def _send_inside(self, hand: Hand, lines: bytes, timeout: float | None, of: object, *, is_to_all: bool) -> int:
-        place, closings = hand.place, self._closings
+        place, closings, late = hand.place, self._closings, "the master has had no place for it in time"
         end = None if timeout is None else time.monotonic() + timeout
         lines, first, opening = self.begin_sending(lines, of)
         hand.lines, hand.opening = lines, opening if opening is self._now else None  # or another thread has just left it
         is_addressed = self._is_addressed and not is_to_all
         try:
-            if end is None and not first and len(lines) <= BLOCK and opening is self._now:  # mostly so, and then one call is all
+            if (
+                end is None and not first and len(lines) <= BLOCK and opening is hand.opening
+            ):  # mostly so, and then one call is all
                 try:
                     place += map(os.write, (opening.file,), (lines,))
                 except OSError as error:
@@ -411,12 +506,12 @@ class Waiting(Endpoint[Item]):
                         if end is None:
                             self._send_from(lines, place, opening)
                         else:
-                            with self._in_a_hurry(opening):
+                            with self._in_a_hurry(opening, closings, end, late):
                                 self._send_from(lines, place, opening)
                     except BlockingIOError as error:
                         if not is_own(error):
                             raise
-                        self._poll(opening, select.POLLOUT, end, "the master has had no place for it in time")
+                        self._poll(opening, select.POLLOUT, end, late)
                 except (NoBus, NoMaster) as error:
                     if not is_own(error):
                         raise

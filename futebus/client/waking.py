@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .channel import Hand, Opening
 from .errors import is_own
@@ -21,11 +21,19 @@ with contextlib.suppress(ImportError):
     import ctypes  # now: to find it takes descriptors, and there may be none when it is needed
 
 
+_SIGNALS = (tuple(range(signal.SIGRTMAX, signal.SIGRTMIN, -1)), (signal.SIGURG, signal.SIGWINCH))
+"""With one of the first a thread is interrupted, of which nobody makes use. Of those, all programs of a user together can have
+only so many on their way (`RLIMIT_SIGPENDING`). There is no such limit to the others, which programs sooner use."""
+
+
 @functools.cache
-def _means() -> tuple[Callable[[int, int, int], int], int] | None:
+def _means(numbers: Sequence[int]) -> tuple[Callable[[int, int, int], int], int] | None:
     """What sends a signal to a thread, and a signal that does nothing from now on, of which nobody else makes use.
 
     The handler stays: one that is on its way would end the process without. None where that cannot be had.
+
+    Args:
+        numbers: of the signals that may be taken.
     """
     if "ctypes" not in sys.modules:
         return None  # a Python that was built without
@@ -35,11 +43,12 @@ def _means() -> tuple[Callable[[int, int, int], int], int] | None:
     handle = libc.signal  # that of Python is for the main thread only, and has it run Python
     handle.restype, handle.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
     harmless = ctypes.cast(libc.getpid, ctypes.c_void_p)
-    for number in range(signal.SIGRTMAX, signal.SIGRTMIN, -1):
-        before = handle(number, harmless)
-        if before is None:  # SIG_DFL
+    for number in numbers:
+        # A `struct sigaction`, which systems have in several forms: a handler, or flags before it, is in the beginning of all.
+        action = ctypes.create_string_buffer(1024)
+        if not libc.sigaction(number, None, action) and not any(action.raw[:16]):
+            handle(number, harmless)
             return libc.tgkill, number
-        handle(number, before)
     return None
 
 
@@ -49,9 +58,9 @@ def wake(thread: int) -> None:
     Args:
         thread: its number for the system. It may have ended.
     """
-    if means := _means():
-        kill, number = means
-        kill(os.getpid(), thread, number)
+    for means in map(_means, _SIGNALS):
+        if means and not means[0](os.getpid(), thread, means[1]):
+            break
 
 
 _reserve: list[int] = []
@@ -60,12 +69,22 @@ _reserve: list[int] = []
 
 def have_reserve() -> None:
     """Sees that there is one for when there is no number left. If there is none now, it is not there: try again later."""
-    if not _reserve:
+    if not (_reserve and _is_nothing(_reserve[0])):
         try:
-            _reserve.extend(map(os.open, *_NOTHING))
+            _reserve[:] = map(os.open, *_NOTHING)  # whose number it was, if somebody has closed it, is not to be closed
         except OSError as error:
             if not is_own(error):
                 raise
+
+
+def _is_nothing(file: int) -> bool:
+    """Whether a descriptor stands for nothing: somebody may have closed it, all that he found, and have another file there."""
+    try:
+        return bool(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_PATH)
+    except OSError as error:
+        if not is_own(error):
+            raise
+        return False
 
 
 _NOTHING = ("/",), (os.O_PATH | os.O_CLOEXEC,)
@@ -88,9 +107,34 @@ class Inside:
     def __init__(self) -> None:
         self.readers: list[Hand] = []
         self.senders: list[Hand] = []
+        self.others: list[Hand] = []
+        """Who asks the bus about the channel, for one."""
         self.left: dict[Opening, bool] = {}
         """What is to be closed, and whether its descriptor stands for nothing by now, and is closed when nobody has it in hand:
         else the next file that is opened had its number."""
+
+    def begin(self, forker: int) -> set[Opening]:
+        """In a child of fork(2): the calls of other threads are not there any more.
+
+        Args:
+            forker: the number for the system that the thread of the child had in the parent. It may be in calls itself, if the
+                handler of a signal has forked.
+
+        Returns:
+            What these have in hand. It is to be closed anew, if it was to be.
+        """
+        self.left = {}
+        for calls in self._calls():
+            calls[:] = [hand for hand in calls if hand.thread == forker]
+            for hand in calls:
+                hand.thread = threading.get_native_id()
+        held = {hand.opening for calls in self._calls() for hand in calls if hand.opening}
+        for opening in held:
+            opening.closing = threading.RLock()
+        return held
+
+    def _calls(self) -> tuple[list[Hand], ...]:
+        return self.readers, self.senders, self.others
 
     def is_held(self, opening: Opening) -> bool:
         """Whether anybody has an opening of the channel in hand."""
@@ -146,7 +190,7 @@ class Inside:
                 lock.release()
 
     def _hands(self, opening: Opening) -> list[Hand]:
-        return [hand for hand in (*self.readers, *self.senders) if hand.opening is opening]
+        return [hand for hand in (*self.readers, *self.senders, *self.others) if hand.opening is opening]
 
     def _is_due(self, opening: Opening) -> bool:
         return opening in self.left and not (self.left.get(opening) and self._hands(opening))
@@ -163,7 +207,7 @@ def _void(opening: Opening) -> bool:
             if not is_own(error) or not _reserve:
                 raise
             nothing = _reserve[0]
-            if not fcntl.fcntl(nothing, fcntl.F_GETFL) & os.O_PATH:  # somebody has closed it, and it is another file's
+            if not _is_nothing(nothing):
                 raise
         os.dup2(nothing, opening.file, inheritable=False)  # read in the same step: a child of fork(2) has closed it
     except OSError as error:

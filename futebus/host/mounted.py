@@ -3,10 +3,13 @@
 A bus that hangs, or whose daemon is dead, is in the mount table too, and a hung file system hangs whoever touches it.
 """
 
+import contextlib
 import errno
 import functools
+import itertools
 import os
 import re
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,12 +122,10 @@ def find_bus(directory: Path, opened: list[int] | None = None) -> int:
     try:
         os.stat(kinds.STAT, dir_fd=bus)
     except OSError as error:
-        opened[:] = ()
-        os.close(bus)
+        close_all(opened)
         raise unusable(directory, error) from None
     except BaseException:
-        opened[:] = ()
-        os.close(bus)
+        close_all(opened)
         raise
     return bus
 
@@ -161,14 +162,28 @@ def reach(directory: Path, opened: list[int] | None = None) -> tuple[int, Mount]
         if mount is None:
             raise NoBus(f"no bus is mounted on {directory}", errno.ENOENT)
     except OSError as error:
-        opened[:] = ()
-        os.close(bus)
+        close_all(opened)
         raise unusable(directory, error) from None
     except BaseException:
-        opened[:] = ()
-        os.close(bus)
+        close_all(opened)
         raise
     return bus, mount
+
+
+def close_all(opened: list[int], count: int | None = None) -> None:
+    """Closes what was opened, and is noted in a list: none twice, whoever else does so, and none that is not there any more.
+
+    A child that the handler of a signal has forked finds there what it is to close, and may soon have its own files by those
+    numbers.
+
+    Args:
+        opened: the list. What is closed is taken out of it before.
+        count: how many, from the first on; None: all.
+    """
+    most = len(opened) if count is None else count
+    with contextlib.suppress(IndexError):
+        # All in one step: the handler of a signal may raise behind each call.
+        deque(map(os.close, map(opened.pop, itertools.repeat(0, most))), 0)
 
 
 def mount_id(descriptor: int) -> int:

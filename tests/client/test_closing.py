@@ -1,10 +1,12 @@
 """`futebus.client` when a channel is closed, by whom ever, in the middle of whatever."""
 
 import contextlib
+import fcntl
 import itertools
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,14 @@ from futebus.client.channel import Endpoint, Opening
 from futebus.client.entry import enter
 from futebus.client.inquire import inquire
 from futebus.client.waiting import Waiting
+from futebus.core.inquiry import SHUT
 from futebus.host import mounted
 
 from ..helpers.descriptors import descriptors
 from ..helpers.mounts import Mount, Mounting, run
-from ..helpers.signals import Interrupt, interrupted, interrupted_twice
+from ..helpers.signals import Interrupt, at_a_signal, interrupted, interrupted_twice
 from ..helpers.waiting import DEADLINE, until
-from .threads import aside, child, lasting_child, status
+from .threads import aside, child, lasting_child, sleeps, status
 
 
 def _not_open(work: Callable[[], object], found: list[object]) -> Callable[[], None]:
@@ -85,7 +88,7 @@ def test_closing_wakes_who_waits_though_no_file_can_be_opened(bus: Mount, monkey
 FULL = """
 import contextlib, os, resource, sys, threading
 import futebus.client as client
-from tests.client.threads import aside
+from tests.client.threads import aside, sleeps
 from tests.helpers.waiting import DEADLINE, until
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -98,13 +101,17 @@ def full():
                 opened.callback(os.close, os.open("/dev/null", os.O_RDONLY))
         yield
 
-path, is_full_at_first = sys.argv[1], sys.argv[2] == "True"
+path, when = sys.argv[1:]
 heard = []
 def read():
     heard.extend(jobs)
     heard.append("the end")
 
-if is_full_at_first:
+if when == "closed before":
+    client.collect(path).close()
+    os.closerange(3, 64)  # as daemons do when they begin
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
+if when == "full at first":
     def say(words):
         places.close()
     places = contextlib.ExitStack()
@@ -113,7 +120,7 @@ if is_full_at_first:
 else:
     jobs = client.collect(path)
 reading = aside(read)
-until(lambda: jobs._inside.readers, "it is read")
+until(lambda: jobs._inside.readers and sleeps(reading.native_id), "it is read")
 with full():
     jobs.close()
     reading.join(DEADLINE)
@@ -122,11 +129,66 @@ client.collect(path).close()
 """
 
 
-@pytest.mark.parametrize("is_full_at_first", [False, True])
-def test_a_process_without_a_descriptor_left_can_leave_a_channel(bus: Mount, *, is_full_at_first: bool) -> None:
-    """Though it is the first that it leaves, and also if there was none when the channel was made."""
-    done = run(sys.executable, "-c", FULL, bus / "U_x", str(is_full_at_first))
+@pytest.mark.parametrize("when", ["full now", "full at first", "closed before"])
+def test_a_process_without_a_descriptor_left_can_leave_a_channel(bus: Mount, when: str) -> None:
+    """Though it is the first that it leaves; also if there was none when the channel was made, or it has closed all of them."""
+    done = run(sys.executable, "-c", FULL, bus / "U_x", when)
     assert (done.stdout, done.stderr) == ("['the end']\n", "")
+
+
+NO_SIGNALS = """
+import resource, sys
+import futebus.client as client
+from tests.client.threads import aside, sleeps
+from tests.helpers.waiting import DEADLINE, until
+
+jobs, heard = client.collect(sys.argv[1]), []
+def read():
+    heard.extend(jobs)
+    heard.append("the end")
+
+reading = aside(read)
+until(lambda: jobs._inside.readers and sleeps(reading.native_id), "it is read")
+resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, 0))
+jobs.close()
+reading.join(DEADLINE)
+print(heard)
+"""
+
+
+def test_closing_wakes_who_waits_though_no_signal_more_can_be_on_its_way(bus: Mount) -> None:
+    """As if other programs of this user had sent so many that nobody takes."""
+    done = run(sys.executable, "-c", NO_SIGNALS, bus / "U_x")
+    assert (done.stdout, done.stderr) == ("['the end']\n", "")
+
+
+OWN_SIGNAL = """
+import os, signal, sys
+import futebus.client as client
+from tests.client.threads import aside, sleeps
+from tests.helpers.waiting import until
+
+begin, end = os.pipe()
+signal.signal(signal.SIGRTMAX, lambda number, frame: os.write(end, b"handled"))
+jobs = client.collect(sys.argv[1])
+reading = aside(lambda: [*jobs])
+until(lambda: jobs._inside.readers and sleeps(reading.native_id), "it is read")
+jobs.close()
+reading.join()
+
+def tell():
+    until(lambda: sleeps(os.getpid()), "it waits")
+    os.kill(os.getpid(), signal.SIGRTMAX)
+
+aside(tell)
+print(os.read(begin, 100))
+"""
+
+
+def test_the_handlers_of_a_program_are_as_it_has_set_them_when_it_has_left_a_channel(bus: Mount) -> None:
+    """One interrupts what waits, if it is not said to be done again."""
+    done = run(sys.executable, "-c", OWN_SIGNAL, bus / "U_x")
+    assert (done.stdout, done.stderr) == ("b'handled'\n", "")
 
 
 def test_a_channel_is_left_though_a_handler_has_raised_where_others_are_woken(bus: Mount) -> None:
@@ -207,6 +269,202 @@ def test_a_child_that_is_forked_in_the_middle_of_closing_keeps_its_own_files(
     reading.join(DEADLINE)
     assert not reading.is_alive()
     assert found.read_text() == "its own"
+
+
+@pytest.mark.parametrize("what", ["read", "send"])
+def test_a_child_that_a_handler_has_forked_in_the_middle_of_a_call_leaves_the_channel(
+    mounting: Mounting, place: Path, what: str
+) -> None:
+    """And goes on: the call must not be made on a file that it has opened since."""
+    bus, me, children = mounting("max_queue=8"), os.getpid(), list[int]()
+    (place / "file").write_text("its own")
+    with client.collect(bus / "U_x") as master, client.connect(bus / "U_x") as channel:
+        if what == "send":
+            for _ in range(8):
+                channel.send("text")
+
+        def fork() -> None:
+            children.append(os.fork())
+            if not children[0]:
+                channel.close()
+                files.extend(os.open(place / "file", os.O_RDWR) for _ in range(3))
+            else:
+                codes.append(status(children[0]))
+                if what == "send":
+                    master.read()
+                else:
+                    master.send("text")
+
+        def wait() -> None:
+            until(lambda: inside.readers or inside.senders, "it is about to wait")
+            until(lambda: sleeps(me), "it waits")
+
+        inside, files, codes, found = channel._inside, list[int](), list[int](), list[object]()
+        with at_a_signal(wait, fork):
+            try:
+                _not_open(channel.read if what == "read" else lambda: channel.send("text"), found)()
+            finally:
+                if os.getpid() != me:
+                    is_well = found == [f"{bus / 'U_x'} is not open"] and len(files) == 3
+                    texts = [os.read(file, 100) for file in files]
+                    os._exit(0 if is_well and texts == [b"its own"] * 3 else 1)
+        assert (found, codes) == (["text"] if what == "read" else [1], [0])
+
+
+def test_a_child_that_a_handler_has_forked_while_a_channel_is_opened_keeps_its_own_files(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    (place / "file").write_text("")
+    me, children, files, codes = os.getpid(), list[int](), list[int](), list[int]()
+
+    def fork(bus_: int) -> int:
+        monkeypatch.undo()
+        children.append(os.fork())
+        if not children[0]:
+            files.extend(os.open(place / "file", os.O_RDONLY) for _ in range(3))
+        return mounted.mount_id(bus_)
+
+    monkeypatch.setattr(mounted, "mount_id", fork)
+    try:
+        client.subscribe(bus / "B_x").close()
+    finally:
+        if os.getpid() != me:
+            with contextlib.suppress(BaseException):
+                codes.extend(os.readlink(f"/proc/self/fd/{file}") != str(place / "file") for file in files)
+            os._exit(0 if codes == [False] * 3 else 1)
+    assert status(children[0]) == 0
+
+
+def test_a_handler_may_wait_for_who_waits_to_open_the_channel_again(mounting: Mounting) -> None:
+    """It has interrupted who opens it, and leaves the channel first."""
+    bus, said, goes_on = mounting(), list[str](), threading.Event()
+    master = client.collect(bus / "U_x")
+    slave = client.connect(bus / "U_x", again=True, say=said.append)
+
+    def read() -> None:
+        for _ in slave:
+            assert goes_on.wait(DEADLINE)
+
+    def wait() -> None:
+        until(lambda: said, "it waits until it can open it")
+        goes_on.set()
+        until(lambda: slave._inside.readers and not slave._inside.readers[0].opening, "the other waits for that")
+
+    def leave() -> None:
+        slave.close()
+        reading.join(DEADLINE)
+        assert not reading.is_alive()
+
+    reading = aside(read)
+    master.send("text")
+    until(lambda: not slave._inside.readers, "it has read")
+    master.close()
+    with at_a_signal(wait, leave), pytest.raises(ValueError, match="is not open"):
+        slave.send("text")
+
+
+@pytest.mark.parametrize("is_blocking", [False, True])
+def test_a_handler_may_wait_for_who_is_about_to_be_in_a_hurry(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, *, is_blocking: bool
+) -> None:
+    """It has interrupted who begins to be so, or ends that, and leaves the channel first."""
+    log = client.connect(bus / "B_x")
+    others: list[threading.Thread] = []
+    set_blocking = os.set_blocking
+
+    def set_slowly(file: int, value: bool) -> None:
+        set_blocking(file, value)
+        if value == is_blocking and not others:
+            others.append(aside(_not_open(lambda: log.read(timeout=DEADLINE), [])))
+            until(lambda: len(log._hurry.calls) == 2 - is_blocking, "another waits for that")
+            log.close()
+            others[0].join(DEADLINE)
+            assert not others[0].is_alive()
+
+    monkeypatch.setattr("os.set_blocking", set_slowly)
+    with contextlib.suppress(ValueError):
+        log.send("text", timeout=DEADLINE)
+    assert others
+
+
+def test_a_child_that_comes_out_of_a_call_leaves_its_parent_in_a_hurry(bus: Mount) -> None:
+    """The handler of a signal has forked; what waits, and what not, is the same for both."""
+    with client.subscribe(bus / "B_x") as log:
+        hurry = log._in_a_hurry(log._now, log.closings, time.monotonic() + DEADLINE, "")
+        with hurry:
+            assert status(child(lambda: hurry.__exit__(None, None, None))) == 0
+            assert not os.get_blocking(log.fileno())
+        assert os.get_blocking(log.fileno())
+
+
+def test_who_sends_has_in_hand_what_he_sends_to(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if another thread is about to leave that when he begins, and then is not: to give it away may fail."""
+    log = client.connect(bus / "B_x")
+    opening, seen, write = log._now, list[bool](), os.write
+    begin = log.begin_sending
+
+    def begin_sending(*what: Any) -> Any:
+        try:
+            return begin(*what)
+        finally:
+            log._now = Opening()
+
+    def is_addressed(_: Any) -> bool:
+        log._now = opening
+        return False
+
+    def look(*what: Any) -> int:
+        seen.append([hand.opening for hand in log._inside.senders] == [opening])
+        return write(*what)
+
+    monkeypatch.setattr(log, "begin_sending", begin_sending)
+    monkeypatch.setattr(type(log), "_is_addressed", property(is_addressed), raising=False)
+    monkeypatch.setattr("os.write", look)
+    log.send("text")
+    monkeypatch.undo()
+    assert seen == [True]
+    log.close()
+
+
+def test_who_asks_about_a_channel_is_not_told_of_another(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which another thread opens when it has left this one."""
+    log, others = client.join(bus / "A_x"), list[Any]()
+
+    def inquire_late(file: int) -> object:
+        aside(log.close).join(DEADLINE)
+        patch.undo()
+        others.extend(client.join(bus / "A_y") for _ in range(3))
+        return inquire(file)
+
+    monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+    with monkeypatch.context() as patch:
+        patch.setattr("futebus.client.channel.inquire", inquire_late)
+        with pytest.raises(ValueError, match="is not open"):
+            log.inquire()
+    for other in others:
+        other.close()
+
+
+def test_who_ends_a_channel_does_not_end_another(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same."""
+    jobs, others, ioctl = client.collect(bus / "U_x"), list[Any](), fcntl.ioctl
+
+    def ioctl_late(*what: Any) -> object:
+        if what[1] == SHUT:
+            aside(jobs.close).join(DEADLINE)
+            patch.undo()
+            others.extend(client.collect(bus / f"U_{count}") for count in range(3))
+        return ioctl(*what)
+
+    monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+    with monkeypatch.context() as patch:
+        patch.setattr("fcntl.ioctl", ioctl_late)
+        with pytest.raises(ValueError, match="is not open"):
+            jobs.shut()
+    for count, other in enumerate(others):
+        client.publish(bus / f"U_{count}", "text")
+        assert other.read() == "text"
+        other.close()
 
 
 def test_nobody_waits_for_who_closes(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,7 +16,7 @@ import futebus.client.trio
 from futebus.client.channel import Endpoint, Opening
 
 from ..helpers.mounts import Mount
-from ..helpers.signals import interrupted
+from ..helpers.signals import Interrupt, interrupted, interrupted_twice
 from ..helpers.waiting import DEADLINE, until
 from .threads import aside
 
@@ -75,6 +76,69 @@ def test_what_is_being_closed_is_not_given_away(bus: Mount, doors: Any, monkeypa
         assert os.read(given, 100) == b"hello\n"
         os.close(given)
     assert not log.is_open
+
+
+def test_a_number_that_was_given_away_is_left_by_who_closes_the_channel(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    """It may be another file's by then, of the caller."""
+    (place / "file").write_text("")
+    log = client.subscribe(bus / "B_x")
+
+    def read() -> None:
+        with contextlib.suppress(ValueError):
+            log.read()
+
+    reading, closing = aside(read), list[threading.Thread]()
+    until(lambda: log._inside.readers, "it is read")
+    is_in, goes, dup2, is_elsewhere = threading.Event(), threading.Event(), os.dup2, log._is_elsewhere
+
+    def dup2_late(*what: Any, **how: Any) -> int:
+        is_in.set()
+        assert goes.wait(DEADLINE)
+        return dup2(*what, **how)
+
+    def close(opening: Opening) -> bool:
+        closing.append(aside(log.close))
+        until(lambda: is_in.is_set() or not closing[0].is_alive(), "it is closed")
+        client.publish(bus / "B_x", "text")
+        reading.join(DEADLINE)
+        return is_elsewhere(opening)
+
+    monkeypatch.setattr("os.dup2", dup2_late)
+    monkeypatch.setattr(log, "_is_elsewhere", close)
+    os.close(log.detach())
+    files = [os.open(place / "file", os.O_RDONLY) for _ in range(3)]
+    goes.set()
+    closing[0].join(DEADLINE)
+    for file in files:
+        assert os.readlink(f"/proc/self/fd/{file}") == str(place / "file")
+        os.close(file)
+    until(lambda: not bus.clients("B_x"), "nobody is there")
+
+
+def test_two_interrupts_of_giving_away_leave_nothing_open(bus: Mount) -> None:
+    """While another thread reads, for whom there are two of it for a moment."""
+    for place in itertools.count():
+        log = client.subscribe(bus / "B_x")
+
+        def read() -> None:
+            with contextlib.suppress(ValueError):
+                log.read()  # noqa: B023
+
+        reading, given = aside(read), list[int]()
+        until(lambda: log._inside.readers, "it is read")  # noqa: B023
+        with contextlib.suppress(Interrupt), interrupted_twice(place, "futebus.client.") as hits:
+            given += (log.detach(),)
+        log.close()
+        for each in given:
+            os.close(each)
+        reading.join(DEADLINE)
+        assert not reading.is_alive()
+        until(lambda: not bus.clients("B_x"), "nobody is there")
+        if not hits:
+            break
+    assert place > 5
 
 
 def test_who_reads_takes_nothing_of_what_is_given_away(bus: Mount) -> None:
@@ -137,10 +201,10 @@ def test_what_is_given_away_waits_though_another_thread_comes_to_be_in_a_hurry(
     is_in, goes = threading.Event(), threading.Event()
     hurry, close = log._in_a_hurry, log._close
 
-    def hurry_late(opening: Opening) -> Any:
+    def hurry_late(*what: Any) -> Any:
         is_in.set()
         goes.wait(DEADLINE)
-        return hurry(opening)
+        return hurry(*what)
 
     def close_late(opening: Opening) -> None:
         goes.set()

@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import futebus.client as client
 
@@ -15,6 +16,11 @@ def aside(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
+
+
+def sleeps(thread: int) -> bool:
+    """Whether a thread of this process, by its number for the system, waits for something."""
+    return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def child(work: Callable[[], object]) -> int:
