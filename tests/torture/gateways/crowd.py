@@ -7,6 +7,7 @@ prints `started WHO`, `ended WHO STATUS`, and what they tell themselves. It ends
 import json
 import os
 import select
+import signal
 import traceback
 from io import FileIO
 from typing import Protocol
@@ -32,16 +33,24 @@ ROLES: dict[str, type[Role]] = {
 """By their names."""
 
 
+TOLD = (signal.SIGTERM, signal.SIGUSR1)
+"""What a process may be sent as soon as it is there: it waits until there are handlers for that."""
+
+
 def start(orders: Orders) -> int:
     """Starts a process."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)
     if pid := os.fork():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
         os.write(1, f"started {orders.who}\n".encode())
         return pid
     status = 1
     try:
         calls.die_with_parent()
         os.close(0)
-        ROLES[orders.role](orders).run()
+        role = ROLES[orders.role](orders)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, TOLD)
+        role.run()
         status = 0
     except BaseException:
         os.write(2, f"{orders.who}: {traceback.format_exc()}".encode())
