@@ -16,6 +16,7 @@ from nats.aio.msg import Msg
 
 from futebus.nats import address, runs
 from futebus.nats.access import Access
+from futebus.nats.client import SIGN_BYTES
 from futebus.nats.connection import Servers
 from futebus.nats.errors import NatsError
 from futebus.nats.runs import Where
@@ -172,6 +173,8 @@ class Proxy:
         self.late = self.dry = 0.0
         """By how many seconds it has been later, at most, than a line of its rate: so long the machine let it do nothing; and for
         how many it has waited, at most, for what the one who sends has for it, or for him to have something."""
+        self.slow = 0.0
+        """How many seconds it has taken, at most, for so many bytes as say that something is on its way, when it had them."""
         self.stuck = 0.0
         """For how many seconds it has waited, at most, for the one who is sent something to have place for it."""
         self._goes, self._comes = threading.Event(), threading.Event()
@@ -214,7 +217,7 @@ class Proxy:
 
     def _carry(self, one: socket.socket, other: socket.socket, rate: int, is_answer: bool) -> None:
         with contextlib.suppress(OSError):
-            end = math.inf
+            end, carried, seconds = math.inf, 0, 0.0
             while data := one.recv(rate // 20 or 1 << 16):
                 self.dry = max(self.dry, time.monotonic() - end)
                 if is_answer and self.holds and self.holds in data:
@@ -227,6 +230,9 @@ class Proxy:
                     time.sleep(len(data) / rate)
                     end = time.monotonic()
                     self.late = max(self.late, end - begin - len(data) / rate)
+                    carried, seconds = carried + len(data), seconds + end - begin
+                    if carried >= SIGN_BYTES:
+                        self.slow, carried, seconds = max(self.slow, seconds), 0, 0.0
         for each in (one, other):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -234,12 +240,13 @@ class Proxy:
     @property
     def told(self) -> str:
         """How slow it has been."""
-        return f"late by {self.late:.1f} s, stuck {self.stuck:.1f} s, dry {self.dry:.1f} s, connections: {self.connections}"
+        times = f"late by {self.late:.1f} s, slow {self.slow:.1f} s, stuck {self.stuck:.1f} s, dry {self.dry:.1f} s"
+        return f"{times}, connections: {self.connections}"
 
     @property
     def is_held(self) -> bool:
         """Whether it has been one connection all the time, unless the machine made the line stand still."""
-        return self.connections == 1 or self.late > STILL_SECONDS
+        return self.connections == 1 or max(self.late, self.slow - SIGN_BYTES / (self._up or self._down)) > STILL_SECONDS
 
     def cut(self) -> None:
         """Ends all connections, and takes no new ones."""
