@@ -159,7 +159,7 @@ _THERE: "weakref.WeakSet[Endpoint[Any]]" = weakref.WeakSet()
 """All channels of this process."""
 
 _FORKING: dict[int, int] = {}
-"""The threads that are in fork(2), by what each is called in its child, too; with its number for the system here."""
+"""The threads that have begun fork(2), by what each is called in its child, too; with its number for the system then."""
 
 
 def forker() -> int:
@@ -171,19 +171,30 @@ def _fork() -> None:
     _FORKING[threading.get_ident()] = threading.get_native_id()
 
 
-def _has_forked() -> None:
-    _FORKING.pop(threading.get_ident(), None)
-
-
 def _forked() -> None:
     """In a child of fork(2) the other threads are not there, nor their loops and tasks, nor what they hold."""
     with contextlib.ExitStack() as channels:  # the handler of a signal may raise in one, and the others are still to be
-        channels.callback(_FORKING.clear)  # the first to be noted is the last to be done
+        channels.callback(
+            _fork
+        )  # as the last; here, the handler of a signal may have interrupted another fork, which goes on now
         for channel in list(_THERE):
             channels.callback(channel._begin)
 
 
-os.register_at_fork(before=_fork, after_in_parent=_has_forked, after_in_child=_forked)
+os.register_at_fork(before=_fork, after_in_child=_forked)
+
+
+class Hurry:
+    """The calls on a descriptor, of any thread, that must not wait for ever."""
+
+    __slots__ = ("calls", "is_told", "lock")
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+        self.lock = threading.RLock()
+        """Held by who has calls on the descriptor fail that would wait, or wait again."""
+        self.is_told = False
+        """Whether they may fail now."""
 
 
 class Opening:
@@ -196,6 +207,7 @@ class Opening:
         "entering",
         "file",
         "forgettings",
+        "hurry",
         "id",
         "mark",
         "pieces",
@@ -209,6 +221,7 @@ class Opening:
         self.closing = threading.RLock()
         """Held by who closes the descriptor, or makes it stand for nothing while others have it in hand: the number must not
         become another file's meanwhile. Nobody waits for it: who has it may be in a handler that waits for him."""
+        self.hurry = Hurry()
         self.entering: list[int] = []
         """What is open for it, as long as it is being opened."""
         self.forgettings = 0
@@ -489,17 +502,20 @@ class Endpoint(Generic[Item]):
         # Who is in a call on it must not open it again; and before it is asked who is in one: whoever begins one finds this.
         self._is_left, self._closings, opening, self._now = True, self._closings + 1, self._now, nothing
         is_copy = is_given = False
+        closing = opening.closing  # a child of fork(2) has another one
         try:
             try:
                 # Nobody else closes it meanwhile. Noted in the same step: the handler of a signal may raise behind each call.
-                held += map(opening.closing.acquire, (False,))
+                held += map(closing.acquire, (False,))
                 if not held[-1]:
                     raise self._left()  # another thread closes it
                 if is_copy := opening.file >= 0 and self._is_elsewhere(opening):
                     given += map(os.dup, (opening.file,))
                 is_given = True
                 self._give_away(opening)
-                if not is_copy:
+                if is_copy:
+                    self._close(opening)  # here: nobody may change or read what is given, who still comes to that
+                else:
                     given[:], opening.file = (opening.file,), -1  # whoever still has it finds nothing there
                     if given[0] < 0:
                         given.clear()
@@ -511,11 +527,8 @@ class Endpoint(Generic[Item]):
                 raise
             finally:
                 if held[-1]:
-                    opening.closing.release()
-            if is_copy:
-                self._close(opening)
-            else:
-                self._tidy()
+                    closing.release()
+            self._tidy()
             if not self._flags & os.O_NONBLOCK:
                 os.set_blocking(given[0], True)  # another thread may have been in a hurry
         except BaseException as error:

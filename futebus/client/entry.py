@@ -48,11 +48,11 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None, opene
             _open(bus, name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode, opened)
         finally:
             close_all(opened, 1)
-        if not opened:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), name)  # in a child, which the handler of a signal has forked
-        descriptor = opened[0]
-        inquire(descriptor)
-        os.set_blocking(descriptor, not flags & os.O_NONBLOCK)
+        _check_open(opened)
+        inquire(opened[0])
+        _check_open(opened)
+        os.set_blocking(opened[0], not flags & os.O_NONBLOCK)
+        _check_open(opened)
     except OSError as error:
         close_all(opened)
         if error.errno == errno.ENOTTY and is_own(error):  # a copy of what was in the directory of a bus
@@ -61,21 +61,37 @@ def enter(directory: Path, name: str, flags: int, mode: int | None = None, opene
     except BaseException:
         close_all(opened)
         raise
-    return descriptor
+    return opened[0]
+
+
+def _check_open(opened: list[int]) -> None:
+    """Sees that this goes on.
+
+    Raises:
+        OSError: not in a child that the handler of a signal has forked: the numbers may be those of other files of its own there.
+    """
+    if not opened:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def _open(bus: int, name: str, flags: int, mode: int | None, opened: list[int]) -> None:
     """Opens a channel. Its descriptor is noted in the same step: the handler of a signal may raise behind each call."""
-    at = functools.partial(os.open, dir_fd=bus)
     if mode is None or not flags & os.O_CREAT:
-        opened += map(at, (name,), (flags,), (0o666,))
+        _open_at(bus, name, flags, 0o666, opened)
         return
     # To become a master is to create, and `name` of a master is never there.
     try:
-        opened += map(at, (name,), (flags | os.O_EXCL,), (mode,))
+        _open_at(bus, name, flags | os.O_EXCL, mode, opened)
     except FileExistsError as error:
         if not is_own(error):
             raise
-        opened += map(at, (name,), (flags,), (mode,))
+        _open_at(bus, name, flags, mode, opened)
     else:
         os.fchmod(opened[-1], mode)
+
+
+def _open_at(bus: int, name: str, flags: int, mode: int, opened: list[int]) -> None:
+    doing = map(functools.partial(os.open, dir_fd=bus), (name,), (flags,), (mode,))
+    if not opened:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))  # see `_check_open`, which is too far from what is done next
+    opened += doing

@@ -16,7 +16,7 @@ from threading import get_native_id
 from types import TracebackType
 from typing import Any, Self
 
-from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Opening, Way, begin_of_line, check_whole, forker
+from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Hurry, Opening, Way, begin_of_line, check_whole, forker
 from .errors import ClientError, Ended, NoBus, NoMaster, NotOpen, TimedOut, is_own
 from .messages import Item
 from .waking import Inside, beneath, have_reserve
@@ -34,17 +34,6 @@ LONGEST = 1e6
 """Seconds that a system call can be asked to wait, and more than anybody does."""
 
 
-class _Hurry:
-    """The calls on a channel, of any thread, that must not wait for ever."""
-
-    def __init__(self) -> None:
-        self.calls: list[object] = []
-        self.lock = threading.RLock()
-        """Held by who has calls on the channel fail that would wait, or wait again."""
-        self.is_told = False
-        """Whether that may be so for the descriptor."""
-
-
 class Waiting(Endpoint[Item]):
     """A channel whose calls wait. It is opened when it is made."""
 
@@ -55,10 +44,10 @@ class Waiting(Endpoint[Item]):
 
     def _begin(self) -> None:
         # The handler of a signal may do what the thread is in the middle of: so they can be had again by who has them.
-        self._hurry = _Hurry()
         self._opening = threading.RLock()
         """Held by who opens the channel again."""
-        for opening in self._inside.begin(forker()):
+        for opening in {self._now, *self._inside.begin(forker())}:
+            opening.closing, opening.hurry = threading.RLock(), Hurry()
             if opening is not self._now:
                 self._inside.close(opening)  # when the call has come out
                 self._leaving.pop(opening, None)
@@ -89,17 +78,7 @@ class Waiting(Endpoint[Item]):
             self._tidy()
 
     def _opened(self, opening: Opening, closings: int) -> None:
-        hurry, held = self._hurry, [False]
-        try:
-            self._acquire(hurry.lock, held, closings, None)
-            if hurry.calls:  # another thread must not wait for ever, for what it finds there either
-                hurry.is_told = True
-                os.set_blocking(opening.file, False)
-            super()._opened(opening, closings)
-        finally:
-            if held[-1]:
-                hurry.lock.release()
-            self._relax(hurry)
+        super()._opened(opening, closings)
         have_reserve()  # that of the bus's directory is free again
 
     def _acquire(self, lock: Any, held: list[bool], closings: int, end: float | None) -> None:
@@ -250,11 +229,12 @@ class Waiting(Endpoint[Item]):
             end: when the call is to be over.
             what: has not come about by then.
         """
-        hurry, held, call = self._hurry, [False], object()
+        hurry, held, call = opening.hurry, [False], object()
         try:
             hurry.calls.append(call)
             try:
-                self._acquire(hurry.lock, held, closings, end)
+                # Who has it lets go of it at once, unless the handler of a signal has come in between.
+                self._acquire(hurry.lock, held, closings, max(end, time.monotonic() + LOOK_SECONDS))
                 if not held[-1]:
                     raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
                 hurry.is_told = True
@@ -271,38 +251,30 @@ class Waiting(Endpoint[Item]):
             hurry.calls.remove(call)
             self._relax(hurry, opening)
 
-    def _relax(self, hurry: _Hurry, opening: Opening | None = None) -> None:
+    def _relax(self, hurry: Hurry, opening: Opening) -> None:
         """Has calls wait again if none is in a hurry any more. Who is just about to see to that looks once more behind it.
 
         Args:
             hurry: how it was when the call began. In a child of fork(2), which the handler of a signal has made, it is another
                 now: the descriptor is the parent's, too, who may still be in a hurry.
-            opening: what the call has in hand, if anything.
+            opening: what the call has in hand.
         """
-        while hurry.is_told and not hurry.calls and hurry is self._hurry:
+        while hurry.is_told and not hurry.calls and hurry is opening.hurry:
             held = [False]
             try:
                 held += map(hurry.lock.acquire, (False,))
                 if not held[-1]:
                     break
                 if not hurry.calls:
-                    if opening is self._now:
-                        self._have_wait(opening)
-                    else:
-                        with self._in_hand(self._now) as another:
-                            self._have_wait(another)
+                    try:
+                        os.set_blocking(opening.file, True)
+                    except OSError as error:  # it has been left
+                        if not is_own(error):
+                            raise
                     hurry.is_told = False
             finally:
                 if held[-1]:
                     hurry.lock.release()
-
-    def _have_wait(self, opening: Opening) -> None:
-        if opening.file >= 0:
-            try:
-                os.set_blocking(opening.file, True)
-            except OSError as error:
-                if not is_own(error):
-                    raise
 
     # ------------------------------------------------------------------------------------------ reading
 

@@ -128,10 +128,7 @@ class Inside:
             calls[:] = [hand for hand in calls if hand.thread == forker]
             for hand in calls:
                 hand.thread = threading.get_native_id()
-        held = {hand.opening for calls in self._calls() for hand in calls if hand.opening}
-        for opening in held:
-            opening.closing = threading.RLock()
-        return held
+        return {hand.opening for calls in self._calls() for hand in calls if hand.opening}
 
     def _calls(self) -> tuple[list[Hand], ...]:
         return self.readers, self.senders, self.others

@@ -16,7 +16,7 @@ import pytest
 import futebus.client as client
 import futebus.client.aio
 import futebus.client.trio
-from futebus.client import waking
+from futebus.client import entry, waking
 from futebus.client.channel import Endpoint, Opening
 from futebus.client.entry import enter
 from futebus.client.inquire import inquire
@@ -311,28 +311,45 @@ def test_a_child_that_a_handler_has_forked_in_the_middle_of_a_call_leaves_the_ch
         assert (found, codes) == (["text"] if what == "read" else [1], [0])
 
 
+@pytest.mark.parametrize(
+    ("where", "is_before"), [("host.mounted.mount_id", True), ("client.entry._open", True), ("inquire", False)]
+)
 def test_a_child_that_a_handler_has_forked_while_a_channel_is_opened_keeps_its_own_files(
-    bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, place: Path, where: str, *, is_before: bool
 ) -> None:
-    (place / "file").write_text("")
-    me, children, files, codes = os.getpid(), list[int](), list[int](), list[int]()
+    """Nothing is made there, if it is a directory; nor taken for the channel."""
+    (place / "own").mkdir()
+    me, children, files, is_well = os.getpid(), list[int](), list[int](), False
+    name = f"futebus.{where}" if "." in where else f"futebus.client.entry.{where}"
+    works: dict[str, Callable[..., Any]] = {
+        "host.mounted.mount_id": mounted.mount_id,
+        "client.entry._open": entry._open,
+        "inquire": inquire,
+    }
+    work = works[where]
 
-    def fork(bus_: int) -> int:
-        monkeypatch.undo()
+    def fork(*given: Any) -> Any:
+        patch.undo()
+        done = None if is_before else work(*given)
         children.append(os.fork())
         if not children[0]:
-            files.extend(os.open(place / "file", os.O_RDONLY) for _ in range(3))
-        return mounted.mount_id(bus_)
+            files.extend(os.open(place / "own", os.O_RDONLY) for _ in range(3))
+        return work(*given) if is_before else done
 
-    monkeypatch.setattr(mounted, "mount_id", fork)
+    monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+    patch = pytest.MonkeyPatch()
+    patch.setattr(name, fork)
     try:
-        client.subscribe(bus / "B_x").close()
+        try:
+            client.subscribe(bus / "B_x").close()
+        except client.ClientError:
+            links = [os.readlink(f"/proc/self/fd/{file}") for file in files]
+            is_well = links == [str(place / "own")] * 3 and not os.listdir(place / "own")
     finally:
         if os.getpid() != me:
-            with contextlib.suppress(BaseException):
-                codes.extend(os.readlink(f"/proc/self/fd/{file}") != str(place / "file") for file in files)
-            os._exit(0 if codes == [False] * 3 else 1)
+            os._exit(0 if is_well else 1)
     assert status(children[0]) == 0
+    assert not is_well
 
 
 def test_a_handler_may_wait_for_who_waits_to_open_the_channel_again(mounting: Mounting) -> None:
@@ -368,6 +385,7 @@ def test_a_handler_may_wait_for_who_is_about_to_be_in_a_hurry(
     bus: Mount, monkeypatch: pytest.MonkeyPatch, *, is_blocking: bool
 ) -> None:
     """It has interrupted who begins to be so, or ends that, and leaves the channel first."""
+    monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
     log = client.connect(bus / "B_x")
     others: list[threading.Thread] = []
     set_blocking = os.set_blocking
@@ -376,15 +394,19 @@ def test_a_handler_may_wait_for_who_is_about_to_be_in_a_hurry(
         set_blocking(file, value)
         if value == is_blocking and not others:
             others.append(aside(_not_open(lambda: log.read(timeout=DEADLINE), [])))
-            until(lambda: len(log._hurry.calls) == 2 - is_blocking, "another waits for that")
+            until(lambda: len(log._now.hurry.calls) == 2 - is_blocking, "another waits for that")
             log.close()
             others[0].join(DEADLINE)
             assert not others[0].is_alive()
+            others.append(aside(log.open_nowait))
+            others[1].join(DEADLINE)
+            assert not others[1].is_alive()
 
     monkeypatch.setattr("os.set_blocking", set_slowly)
     with contextlib.suppress(ValueError):
         log.send("text", timeout=DEADLINE)
-    assert others
+    assert log.is_open
+    log.close()
 
 
 def test_a_child_that_comes_out_of_a_call_leaves_its_parent_in_a_hurry(bus: Mount) -> None:

@@ -173,7 +173,7 @@ def test_what_is_given_away_waits_though_another_thread_was_in_a_hurry(bus: Moun
             found.append(error)
 
     reading = aside(read)
-    until(lambda: log._hurry.calls and not os.get_blocking(log.fileno()), "it waits")
+    until(lambda: log._now.hurry.calls and not os.get_blocking(log.fileno()), "it waits")
     given = log.detach()
     reading.join(DEADLINE)
     assert found
