@@ -174,9 +174,8 @@ def _fork() -> None:
 def _forked() -> None:
     """In a child of fork(2) the other threads are not there, nor their loops and tasks, nor what they hold."""
     with contextlib.ExitStack() as channels:  # the handler of a signal may raise in one, and the others are still to be
-        channels.callback(
-            _fork
-        )  # as the last; here, the handler of a signal may have interrupted another fork, which goes on now
+        # As the last. The handler of a signal may have forked in the middle of another fork, which goes on here.
+        channels.callback(_fork)
         for channel in list(_THERE):
             channels.callback(channel._begin)
 

@@ -453,9 +453,8 @@ class Waiting(Endpoint[Item]):
         hand.lines, hand.opening = lines, opening if opening is self._now else None  # or another thread has just left it
         is_addressed = self._is_addressed and not is_to_all
         try:
-            if (
-                end is None and not first and len(lines) <= BLOCK and opening is hand.opening
-            ):  # mostly so, and then one call is all
+            # Mostly so, and then one call is all.
+            if end is None and not first and len(lines) <= BLOCK and opening is hand.opening:
                 try:
                     place += map(os.write, (opening.file,), (lines,))
                 except OSError as error:
