@@ -15,9 +15,10 @@ from types import FrameType, TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from .blocking import Creates, Path, Waits
-from .channel import RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Mastery, Opening, Way, begin_of_line, check_whole, way_to
+from .channel import RETRY_SECONDS, TRANSIENT, Endpoint, Mastery, Way, begin_of_line, check_whole, way_to
 from .errors import ClientError, Ended, NoBus, NoClient, NoMaster, NotOpen, is_own
 from .messages import Event, Item, Text, What, address_of, addressed, encoded, events, joined, like, opening_of, texts
+from .opening import Hand, Opening
 
 Read = TypeVar("Read")
 Done = TypeVar("Done")
@@ -267,7 +268,7 @@ class _Awaiting(Endpoint[Item]):
 
     def _let_go(self, opening: Opening) -> None:
         """Closes what no task waits for. It is forgotten last: who is kept from the end of that does it again."""
-        opening.close()
+        self._inside.close(opening)
         self._leaving.pop(opening, None)
 
     def _close_handed_over(self, here: object) -> None:
@@ -288,7 +289,7 @@ class _Awaiting(Endpoint[Item]):
             raise
 
     def _is_elsewhere(self, opening: Opening) -> bool:
-        return self._loop_elsewhere() is not None
+        return self._loop_elsewhere() is not None or super()._is_elsewhere(opening)
 
     def _give_away(self, opening: Opening) -> None:
         if opening.file >= 0 and self._loop_elsewhere() is None:
@@ -304,20 +305,21 @@ class _Awaiting(Endpoint[Item]):
         self._is_left = self._is_shut = False
         await self._open(self.way.wait)
 
-    async def _open(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> None:
-        for pause in self.attempts(wait, closings, gone):
+    async def _open(self, wait: float, closings: int | None = None, gone: Opening | None = None, *, reads: bool = False) -> None:
+        for pause in self.attempts(wait, closings, gone, reads=reads):
             await self._waiter.sleep(pause)
 
-    async def _open_again(self, gone: Opening, closings: int) -> None:
+    async def _open_again(self, gone: Opening, closings: int, *, reads: bool = False) -> None:
         """Opens the channel again, unless another task does so, or has done so since.
 
         Args:
             gone: the one that was found to be gone, or not open.
             closings: how often its owner had closed it when the call began that has found that.
+            reads: as for `attempts`.
         """
 
         async def work(_: int) -> None:
-            await self._open(math.inf, closings, gone)
+            await self._open(math.inf, closings, gone, reads=reads)
 
         await self._in_turn(self._opening, work)
 
@@ -400,11 +402,11 @@ class _Awaiting(Endpoint[Item]):
                     raise
                 if self._is_shut:
                     raise self._ended() from None
-                await self._open_again(opening, closings)
+                await self._open_again(opening, closings, reads=True)
             except NotOpen as error:  # another task opens it, or has tried in vain
                 if not self.way.again or self._is_left or not is_own(error):
                     raise
-                await self._open_again(opening, closings)
+                await self._open_again(opening, closings, reads=True)
 
     async def _next(self) -> Item:
         while True:
@@ -485,7 +487,7 @@ class _Awaiting(Endpoint[Item]):
                         raise
                     if self._comes_again and is_addressed and self._now is opening and not self._opening.are_taken:
                         self._keep(opening, closings)
-                        self._leave(closings)  # whoever reads or sends next opens it
+                        self._leave(closings, opening)  # whoever reads or sends next opens it
                     if not self._comes_again:
                         raise
                     if is_addressed:  # on another channel, an address is another client's

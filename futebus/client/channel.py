@@ -47,7 +47,9 @@ from .errors import (
     not_sent,
 )
 from .inquire import inquire
-from .messages import Clients, Cut, Item
+from .messages import Cut, Item
+from .opening import Hand, Hurry, Opening
+from .waking import Inside
 
 READ_BYTES = 1 << 20
 """How many bytes one read asks for, while much is said."""
@@ -183,95 +185,6 @@ def _forked() -> None:
 os.register_at_fork(before=_fork, after_in_child=_forked)
 
 
-class Hurry:
-    """The calls on a descriptor, of any thread, that must not wait for ever."""
-
-    __slots__ = ("calls", "is_told", "lock")
-
-    def __init__(self) -> None:
-        self.calls: list[object] = []
-        self.lock = threading.RLock()
-        """Held by who has calls on the descriptor fail that would wait, or wait again."""
-        self.is_told = False
-        """Whether they may fail now."""
-
-
-class Opening:
-    """A channel as it was opened once: what there is of that, and is not of the next one."""
-
-    __slots__ = (
-        "beginning",
-        "clients",
-        "closing",
-        "entering",
-        "file",
-        "forgettings",
-        "hurry",
-        "id",
-        "mark",
-        "pieces",
-        "rest",
-        "was_taken",
-    )
-
-    def __init__(self) -> None:
-        self.file = -1
-        """The descriptor; -1: none."""
-        self.closing = threading.RLock()
-        """Held by who closes the descriptor, or makes it stand for nothing while others have it in hand: the number must not
-        become another file's meanwhile. Nobody waits for it: who has it may be in a handler that waits for him."""
-        self.hurry = Hurry()
-        self.entering: list[int] = []
-        """What is open for it, as long as it is being opened."""
-        self.forgettings = 0
-        """How often its owner had closed the channel before: when he has done so once more, nobody wants what came from here."""
-        self.was_taken = False
-        """Whether it has been the one that is open now, or has failed to be: whoever opens or leaves the channel closes it."""
-        self.id = 0
-        """The own ID; 0: not asked for yet."""
-        self.rest = b""
-        """Of a message of which the bus has the beginning: what is sent next must begin with it."""
-        self.beginning = b""
-        """Of a message that is longer than one read."""
-        self.pieces: list[bytes] = []
-        """Behind that: what was taken when it had ended, and is not among what comes before what is read next."""
-        self.mark = object()
-        """By which one knows it who must not keep it."""
-        self.clients = Clients(self.mark)
-
-    def close(self) -> None:
-        """Closes the descriptor, once, whatever interrupts that."""
-        close = os.close
-        file, entering, self.file, self.entering = self.file, self.entering, -1, []
-        numbers, entering[:] = (file,) if file >= 0 else [*entering], ()  # who is entering finds it closed
-        for each in numbers:
-            try:
-                close(each)
-            except OSError as error:  # of a bus that has gone
-                if not is_own(error):
-                    raise
-
-
-class Hand:
-    """What a call has in hand."""
-
-    # No `__init__`: it would take as long as half of a call.
-    __slots__ = ("blocks", "lines", "of", "opening", "place", "thread")
-
-    opening: Opening | None
-    """Of the channel. It may be closed when no call has it in hand."""
-    thread: int
-    """Who makes the call, by his number for the system."""
-    blocks: list[bytes]
-    """What a read has brought, and is to be handed on: one block at most, of whole lines."""
-    of: Opening
-    """Where that was read."""
-    lines: bytes
-    """What is sent."""
-    place: list[int]
-    """Up to where it was accepted; the last counts."""
-
-
 class Endpoint(Generic[Item]):
     """One channel, opened by one program: one client of the bus.
 
@@ -311,6 +224,7 @@ class Endpoint(Generic[Item]):
         self._is_shut = False
         """Whether its master has ended it, for good."""
         self._read_bytes = FEW_BYTES
+        self._inside = Inside()
         self._leaving: dict[Opening, object] = {}
         """What is not open any more, or not yet, and may be so for the system. Each with the loop that is to close it; or with
         the channel, while what is left there is read by who closes it then; None: who has left it, or opens it, does."""
@@ -318,7 +232,13 @@ class Endpoint(Generic[Item]):
         _THERE.add(self)
 
     def _begin(self) -> None:
-        """Notes that no call is being made on the channel. What other threads were about to close, a child of fork(2) does."""
+        """Notes that other threads make no calls on the channel. What they were about to close, a child of fork(2) does."""
+        # The handler of a signal may do what the thread is in the middle of: so locks can be had again by who has them.
+        for opening in {self._now, *self._inside.begin(forker())}:
+            opening.closing, opening.hurry = threading.RLock(), Hurry()
+            if opening is not self._now:
+                self._inside.close(opening)  # when the call has come out
+                self._leaving.pop(opening, None)
         for opening in [*self._leaving]:
             if opening is not self._now:
                 opening.close()
@@ -372,30 +292,24 @@ class Endpoint(Generic[Item]):
         return self._inquire(self._now)
 
     def _inquire(self, opening: Opening) -> Inquiry:
-        with self._in_hand(opening) as held:
-            if held.file < 0:
+        others, hand = self._inside.others, Hand()
+        hand.thread, hand.opening = threading.get_native_id(), opening
+        try:
+            others[hand] = None  # whoever closes it meanwhile, its number does not become another file's
+            file = opening.file if opening is self._now else -1
+            if file < 0:
                 if self._comes_again and not self._is_left:
                     raise NoBus(errno.ENOTCONN, f"{self.path} has gone, and is not open again yet")
                 raise self._left()
-            try:
-                return inquire(held.file)
-            except OSError as error:
-                if not is_own(error):
-                    raise
-                self._check_open(opening, error)
-                raise not_read(str(self.path), error) from None
-
-    @contextlib.contextmanager
-    def _in_hand(self, opening: Opening) -> Iterator[Opening]:
-        """Keeps the number of an opening of the channel from becoming another file's, whoever closes it meanwhile.
-
-        Args:
-            opening: that one.
-
-        Returns:
-            That one; another, which is not open, if it has been left.
-        """
-        yield opening
+            return inquire(file)
+        except OSError as error:
+            if isinstance(error, ClientError) or not is_own(error):
+                raise
+            self._check_open(opening, error)
+            raise not_read(str(self.path), error) from None
+        finally:
+            del others[hand]
+            self._tidy()
 
     def _check_open(self, opening: Opening, error: OSError) -> None:
         """Sees whether a call has failed because another thread has left the channel meanwhile.
@@ -447,22 +361,30 @@ class Endpoint(Generic[Item]):
             items, self._saved = self._all, ()
             items.clear()
 
-    def _leave(self, closings: int | None = None) -> None:
-        self._take(Opening(), closings)
+    def _leave(self, closings: int | None = None, gone: Opening | None = None) -> bool:
+        return self._take(Opening(), closings, gone)
 
-    def _take(self, opening: Opening, closings: int | None = None) -> None:
+    def _take(self, opening: Opening, closings: int | None = None, gone: Opening | None = None) -> bool:
         """Makes an opening of the channel the one that is open now, and closes the one before, and what was to be closed earlier.
 
         Args:
             opening: that one.
             closings: how often its owner had closed it when that was wanted; None: until now.
+            gone: instead of which it is to be open; None: of any.
+
+        Returns:
+            Whether it is: not if another has been opened since `gone`, by the handler of a signal for one. Somebody may have an
+            answer coming there.
 
         Raises:
             ValueError: he has closed it since, and may have opened it: that is not touched.
         """
         self._note_leaving(self._now)
+        # Up to the assignment there is no call, behind which a handler or another thread could come.
         if closings is not None and self._closings != closings:
             raise self._left()
+        if gone and self._now is not gone and self._now.file >= 0:
+            return False
         before, self._now, opening.was_taken = self._now, opening, True
         for each, loop in {before: None, **self._leaving}.items():
             if loop is None and each.was_taken and each is not self._now:
@@ -471,6 +393,7 @@ class Endpoint(Generic[Item]):
                 except BaseException:  # the handler of a signal has raised, if only where that begins
                     self._close(each)
                     raise
+        return True
 
     def _note_leaving(self, opening: Opening) -> None:
         """Notes what is about to be left, until it is closed."""
@@ -481,8 +404,8 @@ class Endpoint(Generic[Item]):
             self._leaving.setdefault(opening)
 
     def _close(self, opening: Opening) -> None:
-        """Closes what nobody makes calls on any more. May be called twice."""
-        opening.close()
+        """Closes what nobody begins to make calls on any more. May be called twice."""
+        self._inside.close(opening)
 
     def detach(self) -> int:
         """Gives the descriptor away, with which the channel stays open. It is the caller's to close.
@@ -546,10 +469,12 @@ class Endpoint(Generic[Item]):
 
     def _tidy(self) -> None:
         """Closes what others have left in the moment before, and could not close."""
+        if self._inside.left:
+            self._inside.tidy()
 
     def _is_elsewhere(self, opening: Opening) -> bool:
         """Whether others are in calls on what is given away, who are to come out of them by its being closed."""
-        return False
+        return self._inside.is_held(opening)
 
     def _give_away(self, opening: Opening) -> None:
         """Is told that what was open is about to be given away."""
@@ -559,13 +484,16 @@ class Endpoint(Generic[Item]):
             for opening in (self._now, *self._leaving):
                 opening.close()
 
-    def attempts(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> Iterator[float]:
+    def attempts(
+        self, wait: float, closings: int | None = None, gone: Opening | None = None, *, reads: bool = False
+    ) -> Iterator[float]:
         """Opens the channel, and gives again and again how many seconds to wait before that is tried again.
 
         Args:
             wait: how many seconds it may take.
             closings: how often its owner had closed it when that was wanted; None: until now.
             gone: opens it again instead of this one, if nobody else has done so; None: in any case.
+            reads: whether that is for reading, for which it is enough that something was kept.
 
         Raises:
             ClientError: as for `open_nowait`. What may pass is raised when it has not passed in time.
@@ -580,7 +508,7 @@ class Endpoint(Generic[Item]):
         while True:
             if self._is_left or self._closings != closings:
                 raise NotOpen(f"{self.path} is not open")  # it was closed meanwhile
-            if gone and self._now.file >= 0 and self._now is not gone:
+            if (gone and self._now.file >= 0 and self._now is not gone) or (reads and self._saved):
                 return
             if gone and self._is_shut:
                 raise self._ended()
@@ -619,7 +547,8 @@ class Endpoint(Generic[Item]):
         self._open_once(self._closings)
 
     def _open_once(self, closings: int, gone: Opening | None = None) -> None:
-        self._leave(closings)
+        if not self._leave(closings, gone):
+            return
         way = self.way
         flags = self._flags | (os.O_RDWR if way.reads and way.writes else os.O_RDONLY if way.reads else os.O_WRONLY)
         if way.is_master or (way.creates and not has_master(way.name)):
@@ -639,11 +568,10 @@ class Endpoint(Generic[Item]):
                 raise not_opened(str(way.path), way.name, error, creates=bool(flags & os.O_CREAT)) from None
             if self._closings != closings:
                 raise NotOpen(f"{self.path} is not open")
-            if gone and self._now.file >= 0:  # the handler of a signal has opened it
+            if not self._opened(opening, closings, gone):
                 opening.was_taken = True
                 opening.close()
                 return
-            self._opened(opening, closings)
             self._leaving.pop(opening, None)
             self.joins += 1
             if self._closings != closings:  # who has closed it meanwhile has not found this one, or has closed it
@@ -658,9 +586,9 @@ class Endpoint(Generic[Item]):
                 opening.close()
             raise
 
-    def _opened(self, opening: Opening, closings: int) -> None:
+    def _opened(self, opening: Opening, closings: int, gone: Opening | None) -> bool:
         """Is told of a channel that has been opened, and makes it the one that is open now, as `_take`."""
-        self._take(opening, closings)
+        return self._take(opening, closings, gone)
 
     def _check_not_closed(self, closings: int) -> None:
         """Sees that a call does not go on with a channel that its owner has closed meanwhile, and perhaps opened again.
@@ -1002,11 +930,14 @@ class Mastery(Endpoint[Item]):
         self._is_shut = True  # before another thread that reads finds the end
         if opening.file < 0:
             return  # it is away, and does not come again
+        others, hand = self._inside.others, Hand()
+        hand.thread, hand.opening = threading.get_native_id(), opening
         try:
-            with self._in_hand(opening) as held:
-                if held.file < 0:
-                    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-                fcntl.ioctl(held.file, SHUT)
+            others[hand] = None  # as in `_inquire`
+            file = opening.file if opening is self._now else -1
+            if file < 0:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            fcntl.ioctl(file, SHUT)
         except OSError as error:
             wrong = not_read(str(self.path), error)
             if is_own(error) and self.way.again and not self._is_left and (opening is not self._now or isinstance(wrong, NoBus)):
@@ -1016,3 +947,6 @@ class Mastery(Endpoint[Item]):
             self._is_shut = False
             self._check_open(opening, error)
             raise wrong from None
+        finally:
+            del others[hand]
+            self._tidy()

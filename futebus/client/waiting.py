@@ -3,7 +3,6 @@
 The one rule: without a timeout, a call is the system call alone. With one it asks first, with poll(2), which costs two more.
 """
 
-import contextlib
 import errno
 import itertools
 import operator
@@ -16,10 +15,11 @@ from threading import get_native_id
 from types import TracebackType
 from typing import Any, Self
 
-from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Hand, Hurry, Opening, Way, begin_of_line, check_whole, forker
+from .channel import BLOCK, RETRY_SECONDS, TRANSIENT, Endpoint, Way, begin_of_line, check_whole
 from .errors import ClientError, Ended, NoBus, NoMaster, NotOpen, TimedOut, is_own
 from .messages import Item
-from .waking import Inside, beneath, have_reserve
+from .opening import Hand, Hurry, Opening
+from .waking import beneath, have_reserve
 
 PIECE = 1 << 20
 """Bytes of a message that the kernel brings to the bus at once."""
@@ -38,19 +38,12 @@ class Waiting(Endpoint[Item]):
     """A channel whose calls wait. It is opened when it is made."""
 
     def __init__(self, way: Way, cut: Any) -> None:  # a `Cut`; who makes one knows which only when it runs
-        self._inside = Inside()
         super().__init__(way, cut, is_blocking=True)
         self._open(way.wait)
 
     def _begin(self) -> None:
-        # The handler of a signal may do what the thread is in the middle of: so they can be had again by who has them.
         self._opening = threading.RLock()
         """Held by who opens the channel again."""
-        for opening in {self._now, *self._inside.begin(forker())}:
-            opening.closing, opening.hurry = threading.RLock(), Hurry()
-            if opening is not self._now:
-                self._inside.close(opening)  # when the call has come out
-                self._leaving.pop(opening, None)
         super()._begin()
 
     def __enter__(self) -> Self:
@@ -59,29 +52,12 @@ class Waiting(Endpoint[Item]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _close(self, opening: Opening) -> None:
-        self._inside.close(opening)
-
-    def _tidy(self) -> None:
-        if self._inside.left:
-            self._inside.tidy()
-
-    @contextlib.contextmanager
-    def _in_hand(self, opening: Opening) -> Iterator[Opening]:
-        inside, hand = self._inside, Hand()
-        hand.thread, hand.opening = get_native_id(), opening
-        try:
-            inside.others.append(hand)
-            yield opening if opening is self._now else Opening()
-        finally:
-            inside.others.remove(hand)
-            self._tidy()
-
-    def _opened(self, opening: Opening, closings: int) -> None:
-        super()._opened(opening, closings)
+    def _opened(self, opening: Opening, closings: int, gone: Opening | None) -> bool:
+        is_taken = super()._opened(opening, closings, gone)
         have_reserve()  # that of the bus's directory is free again
+        return is_taken
 
-    def _acquire(self, lock: Any, held: list[bool], closings: int, end: float | None) -> None:
+    def _acquire(self, lock: Any, held: list[bool], closings: int, end: float | None, *, reads: bool = False) -> None:
         """Takes a lock, unless that takes too long.
 
         Who has it may be in the handler of a signal that has closed the channel, and wait there for this thread to come out.
@@ -91,11 +67,12 @@ class Waiting(Endpoint[Item]):
             held: where it is noted, in the same step, whether it was taken: the handler of a signal may raise behind each call.
             closings: how often its owner had closed the channel when the call began.
             end: until when that may take.
+            reads: as for `attempts`.
 
         Raises:
             ValueError: he has closed it.
         """
-        while not held[-1]:
+        while not held[-1] and not (reads and self._saved):
             left = LOOK_SECONDS if end is None else min(max(end - time.monotonic(), 0), LOOK_SECONDS)
             held[:] = map(lock.acquire, (True,), (left,))
             if not held[-1]:
@@ -104,16 +81,15 @@ class Waiting(Endpoint[Item]):
                 if not left:
                     break
 
-    def _is_elsewhere(self, opening: Opening) -> bool:
-        return self._inside.is_held(opening)
-
-    def _open(self, wait: float, closings: int | None = None, gone: Opening | None = None) -> None:
+    def _open(self, wait: float, closings: int | None = None, gone: Opening | None = None, *, reads: bool = False) -> None:
         """Opens the channel, and waits so many seconds for that. See `attempts`."""
-        for pause in self.attempts(wait, closings, gone):
+        for pause in self.attempts(wait, closings, gone, reads=reads):
             time.sleep(pause)
 
-    def _open_again(self, hand: Hand, gone: Opening, closings: int, end: float | None, *, keeps: bool = False) -> None:
-        """Opens the channel again, unless another thread has done so since.
+    def _open_again(
+        self, hand: Hand, gone: Opening, closings: int, end: float | None, *, keeps: bool = False, reads: bool = False
+    ) -> None:
+        """Opens the channel again, unless another thread has done so since. If there was something to keep, it may not have yet.
 
         Args:
             hand: of the call.
@@ -121,18 +97,24 @@ class Waiting(Endpoint[Item]):
             closings: how often its owner had closed it when the call began.
             end: until when that may take.
             keeps: whether something may be left to be read.
+            reads: as for `attempts`. Another thread may keep something, and be long in opening the channel then.
         """
         hand.opening = None
         if self._inside.left:
             self._inside.tidy()
         lock, held = self._opening, [False]  # a child of fork(2) has another one
+        has_kept = False
         try:
-            self._acquire(lock, held, closings, end)
+            self._acquire(lock, held, closings, end, reads=reads)
+            if reads and self._saved:
+                return
             if not held[-1]:
-                raise TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time")
+                raise self._too_late()
             if keeps and gone is self._now and gone.file >= 0 and self.way.reads:
                 self._keep_when_free(gone, closings, end)
-            self._open(float("inf") if end is None else end - time.monotonic(), closings, gone)
+                has_kept = True
+                return
+            self._open(float("inf") if end is None else end - time.monotonic(), closings, gone, reads=reads)
         except TRANSIENT as error:
             if not is_own(error):
                 raise
@@ -140,6 +122,8 @@ class Waiting(Endpoint[Item]):
         finally:
             if held[-1]:
                 lock.release()
+            if has_kept:
+                time.sleep(SOON_SECONDS)  # who waits to read has his turn, and what was kept
 
     def _open_for_others(self, hand: Hand, gone: Opening, closings: int) -> None:
         """Opens the channel again if that is possible now: whom a message is for has gone, and is not waited for.
@@ -156,12 +140,20 @@ class Waiting(Endpoint[Item]):
                 raise
             raise self._away() from None
 
+    def _too_late(self, why: str = "") -> TimedOut:
+        """The error of a call that has waited in vain for a channel that comes again."""
+        return TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time{why}")
+
     def _late(self, error: ClientError) -> TimedOut:
-        """The error of a call that has waited in vain for a channel that comes again, and for what it would need."""
-        return TimedOut(errno.ETIMEDOUT, f"{self.path} has not come back in time: {error}")
+        """The same, with what it would need."""
+        return self._too_late(f": {error}")
 
     def _keep_when_free(self, gone: Opening, closings: int, end: float | None) -> None:
-        """Takes what can still be read from a channel that has ended, as soon as nobody else does, and leaves it."""
+        """Takes what can still be read from a channel that has ended, as soon as nobody else does, and leaves it.
+
+        Raises:
+            TimedOut: somebody does. Then it is as it was, and nothing is lost.
+        """
         nothing = Opening()  # before: a handler could come in that, and open the channel again
         self._note_leaving(gone)
         if self._now is not gone:
@@ -171,14 +163,16 @@ class Waiting(Endpoint[Item]):
         try:
             try:
                 while is_read := self._is_read(gone):
-                    if self._closings != closings or (end is not None and time.monotonic() >= end):
+                    if self._closings != closings:
                         break
+                    if end is not None and time.monotonic() >= end:
+                        raise self._too_late()
                     time.sleep(SOON_SECONDS)  # they come out at once: nothing more comes
                 if not is_read:
                     self._keep(gone, closings)
             finally:
                 self._leaving[gone] = None
-        except BaseException:  # the handler of a signal has raised: who comes next finds it as it was
+        except BaseException:  # or the handler of a signal has raised: who comes next finds it as it was
             if self._now is nothing and self._closings == closings:
                 self._now = gone
                 self._leaving.pop(gone, None)
@@ -219,37 +213,31 @@ class Waiting(Endpoint[Item]):
         if not poller.poll(None if left is None else left * 1000):
             raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}") from None
 
-    @contextlib.contextmanager
-    def _in_a_hurry(self, opening: Opening, closings: int, end: float, what: str) -> Iterator[None]:
-        """Has calls fail that would wait. Another thread's, that may wait, are made again when they do.
+    def _hurry(self, hurry: Hurry, opening: Opening, closings: int, end: float, what: str) -> None:
+        """Has calls fail that would wait, until `_relax`. Another thread's, that may wait, are made again when they do.
 
         Args:
+            hurry: among whose calls this one is. Who makes it sees to that: the handler of a signal could keep others from it.
             opening: what the call is made on, and has in hand.
             closings: how often its owner had closed the channel when the call began.
             end: when the call is to be over.
             what: has not come about by then.
         """
-        hurry, held, call = opening.hurry, [False], object()
+        held = [False]
         try:
-            hurry.calls.append(call)
-            try:
-                # Who has it lets go of it at once, unless the handler of a signal has come in between.
-                self._acquire(hurry.lock, held, closings, max(end, time.monotonic() + LOOK_SECONDS))
-                if not held[-1]:
-                    raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
-                hurry.is_told = True
-                os.set_blocking(opening.file, False)
-            except OSError as error:
-                if isinstance(error, ClientError) or not is_own(error):
-                    raise
-                raise self._left() from None
-            finally:
-                if held[-1]:
-                    hurry.lock.release()
-            yield
+            # Who has it lets go of it at once, unless the handler of a signal has come in between.
+            self._acquire(hurry.lock, held, closings, max(end, time.monotonic() + LOOK_SECONDS))
+            if not held[-1]:
+                raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
+            hurry.is_told = True
+            os.set_blocking(opening.file, False)
+        except OSError as error:
+            if isinstance(error, ClientError) or not is_own(error):
+                raise
+            raise self._left() from None
         finally:
-            hurry.calls.remove(call)
-            self._relax(hurry, opening)
+            if held[-1]:
+                hurry.lock.release()
 
     def _relax(self, hurry: Hurry, opening: Opening) -> None:
         """Has calls wait again if none is in a hurry any more. Who is just about to see to that looks once more behind it.
@@ -279,10 +267,12 @@ class Waiting(Endpoint[Item]):
     # ------------------------------------------------------------------------------------------ reading
 
     def _catch(self, hand: Hand, end: float | None) -> None:
-        """Takes the next lines in hand, as soon as there are some; none if something is there that has come before them."""
-        inside, hand.thread = self._inside, get_native_id()
+        """Takes the next lines in hand, as soon as there are some; none if something is there that has come before them.
+
+        Who calls it is among those who read until he has handed them on: the handler of a signal must not read between.
+        """
+        inside = self._inside
         try:
-            inside.readers.append(hand)  # in any case: it is looked for signals behind it
             if len(inside.readers) > 1 and beneath(hand, inside.readers):
                 # What it left over, the call that it has interrupted would not find: that waits for the bus.
                 raise ClientError(errno.EBUSY, f"{self.path} is being read, which the handler of a signal cannot do, too")
@@ -290,7 +280,7 @@ class Waiting(Endpoint[Item]):
                 self._all = []  # its memory is good for the next, and still in the processor's cache
                 self._catch_inside(hand, end)
         finally:
-            inside.readers.remove(hand)
+            hand.opening = None
             if inside.left:
                 inside.tidy()
 
@@ -306,9 +296,15 @@ class Waiting(Endpoint[Item]):
                     if end is None:
                         self._read_nowait(hand, opening)
                     elif not self._read_nowait(hand, opening, only_saved=True):
-                        with self._in_a_hurry(opening, closings, end, late):
+                        hurry = opening.hurry
+                        try:
+                            hurry.calls[hand] = None
+                            self._hurry(hurry, opening, closings, end, late)
                             self._poll(opening, select.POLLIN, end, late)
                             self._read_nowait(hand, opening)
+                        finally:
+                            del hurry.calls[hand]
+                            self._relax(hurry, opening)
                     return
                 except BlockingIOError as error:
                     if not is_own(error):
@@ -319,16 +315,18 @@ class Waiting(Endpoint[Item]):
                     raise
                 if self._is_shut:
                     raise self._ended() from None
-                self._open_again(hand, opening, closings, end)
+                self._open_again(hand, opening, closings, end, reads=True)
             except NotOpen as error:  # another thread opens it, or has tried in vain
                 if not self.way.again or self._is_left or not is_own(error):
                     raise
-                self._open_again(hand, opening, closings, end)
+                self._open_again(hand, opening, closings, end, reads=True)
 
     def _fill(self, end: float | None) -> None:
         """Waits until there is something that can be asked for."""
-        hand = self._hand()
+        readers, hand = self._inside.readers, self._hand()
+        hand.thread = get_native_id()
         try:
+            readers[hand] = None
             self._catch(hand, end)
             if hand.blocks:
                 self._hand_on(hand)
@@ -336,6 +334,8 @@ class Waiting(Endpoint[Item]):
             if hand.blocks and hand.of.forgettings == self._forgettings:
                 self._saved = (hand, *self._saved)
             raise
+        finally:
+            del readers[hand]
 
     def _next(self, timeout: float | None = None) -> Item:
         for item in self._items:
@@ -378,8 +378,10 @@ class Waiting(Endpoint[Item]):
             NoBus: the bus has gone.
             ValueError: the channel is not open, or messages that have come before are still to be asked for.
         """
-        hand = self._hand()
+        readers, hand = self._inside.readers, self._hand()
+        hand.thread = get_native_id()
         try:
+            readers[hand] = None
             end = None if timeout is None else time.monotonic() + timeout
             while True:
                 self.check_nothing_pending()
@@ -390,6 +392,8 @@ class Waiting(Endpoint[Item]):
             if hand.blocks and hand.of.forgettings == self._forgettings:
                 self._saved = (hand, *self._saved)
             raise
+        finally:
+            del readers[hand]
 
     # ------------------------------------------------------------------------------------------ sending
 
@@ -422,12 +426,12 @@ class Waiting(Endpoint[Item]):
         inside, hand = self._inside, Hand()
         hand.thread, hand.opening, hand.lines, hand.place = get_native_id(), None, b"", [0]
         try:
-            inside.senders.append(hand)
+            inside.senders[hand] = None
             if len(inside.senders) > 1 and (interrupted := beneath(hand, inside.senders)):
                 self._check_whole_between(interrupted, lines)
             return self._send_inside(hand, lines, timeout, of, is_to_all=is_to_all)
         finally:
-            inside.senders.remove(hand)
+            del inside.senders[hand]
             if inside.left:
                 inside.tidy()
 
@@ -477,8 +481,14 @@ class Waiting(Endpoint[Item]):
                         if end is None:
                             self._send_from(lines, place, opening)
                         else:
-                            with self._in_a_hurry(opening, closings, end, late):
+                            hurry = opening.hurry
+                            try:
+                                hurry.calls[hand] = None
+                                self._hurry(hurry, opening, closings, end, late)
                                 self._send_from(lines, place, opening)
+                            finally:
+                                del hurry.calls[hand]
+                                self._relax(hurry, opening)
                     except BlockingIOError as error:
                         if not is_own(error):
                             raise

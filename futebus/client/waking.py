@@ -12,10 +12,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from .channel import Hand, Opening
 from .errors import is_own
+from .opening import Hand, Opening
 
 with contextlib.suppress(ImportError):
     import ctypes  # now: to find it takes descriptors, and there may be none when it is needed
@@ -91,7 +91,7 @@ _NOTHING = ("/",), (os.O_PATH | os.O_CLOEXEC,)
 """What to open: calls on it fail with EBADF, and poll(2) tells of it at once."""
 
 
-def beneath(hand: Hand, calls: list[Hand]) -> list[Hand]:
+def beneath(hand: Hand, calls: Collection[Hand]) -> list[Hand]:
     """Which calls of this thread the handler of a signal has interrupted to make this one.
 
     Args:
@@ -105,9 +105,10 @@ class Inside:
     """The calls that are made on one channel. A thread may be in more than one, if the handler of a signal makes one, too."""
 
     def __init__(self) -> None:
-        self.readers: list[Hand] = []
-        self.senders: list[Hand] = []
-        self.others: list[Hand] = []
+        # No lists: to remove something from one is a call, behind which the handler of a signal could come, or raise.
+        self.readers: dict[Hand, None] = {}
+        self.senders: dict[Hand, None] = {}
+        self.others: dict[Hand, None] = {}
         """Who asks the bus about the channel, for one."""
         self.left: dict[Opening, bool] = {}
         """What is to be closed, and whether its descriptor stands for nothing by now, and is closed when nobody has it in hand:
@@ -125,12 +126,14 @@ class Inside:
         """
         self.left = {}
         for calls in self._calls():
-            calls[:] = [hand for hand in calls if hand.thread == forker]
-            for hand in calls:
-                hand.thread = threading.get_native_id()
+            for hand in [*calls]:
+                if hand.thread == forker:
+                    hand.thread = threading.get_native_id()
+                else:
+                    del calls[hand]
         return {hand.opening for calls in self._calls() for hand in calls if hand.opening}
 
-    def _calls(self) -> tuple[list[Hand], ...]:
+    def _calls(self) -> tuple[dict[Hand, None], ...]:
         return self.readers, self.senders, self.others
 
     def is_held(self, opening: Opening) -> bool:
@@ -172,13 +175,15 @@ class Inside:
             if not held[-1]:
                 return False  # who has it looks once more when he has let go of it
             threads = {hand.thread for hand in self._hands(opening)}
-            if threads and not self.left.get(opening) and _void(opening):
+            if threads and not self.left.get(opening):
+                if not _void(opening):
+                    return False  # to close it now would have them read another file: who comes out of his call does it
                 for thread in threads - {threading.get_native_id()}:
                     wake(thread)
                 self.left[opening] = True  # not before: who is interrupted does it again
             elif is_interrupted:
                 return False  # this is the handler of a signal: whom it has interrupted closes it
-            elif not threads or not self.left.get(opening):
+            elif not threads:
                 opening.close()
                 self.left.pop(opening, None)
             return True

@@ -17,9 +17,10 @@ import futebus.client as client
 import futebus.client.aio
 import futebus.client.trio
 from futebus.client import entry, waking
-from futebus.client.channel import Endpoint, Opening
+from futebus.client.channel import Endpoint
 from futebus.client.entry import enter
 from futebus.client.inquire import inquire
+from futebus.client.opening import Hand, Opening
 from futebus.client.waiting import Waiting
 from futebus.core.inquiry import SHUT
 from futebus.host import mounted
@@ -83,6 +84,24 @@ def test_closing_wakes_who_waits_though_no_file_can_be_opened(bus: Mount, monkey
     assert found == [f"{bus / 'B_x'} is not open"]
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
+
+
+def test_what_is_read_is_not_closed_as_long_as_it_can_stand_for_nothing_else(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no descriptor left, and no reserve. Who reads would read what is opened by that number next."""
+    log = client.subscribe(bus / "B_x")
+    found: list[object] = []
+    reading = aside(_not_open(log.read, found))
+    bus.wait_for_readers(1, "B_x")
+    number, file = log.fileno(), os.fstat(log.fileno()).st_ino
+    with monkeypatch.context() as patch:
+        patch.setattr(waking, "_NOTHING", (("/missing",), (os.O_RDONLY,)))
+        patch.setattr(waking, "_reserve", [])
+        log.close()
+    assert os.fstat(number).st_ino == file
+    client.publish(bus / "B_x", "text")
+    reading.join(DEADLINE)
+    assert found == [f"{bus / 'B_x'} is not open"]
+    until(lambda: not bus.clients("B_x"), "nobody is there")
 
 
 FULL = """
@@ -365,7 +384,7 @@ def test_a_handler_may_wait_for_who_waits_to_open_the_channel_again(mounting: Mo
     def wait() -> None:
         until(lambda: said, "it waits until it can open it")
         goes_on.set()
-        until(lambda: slave._inside.readers and not slave._inside.readers[0].opening, "the other waits for that")
+        until(lambda: slave._inside.readers and not next(iter(slave._inside.readers)).opening, "the other waits for that")
 
     def leave() -> None:
         slave.close()
@@ -412,10 +431,17 @@ def test_a_handler_may_wait_for_who_is_about_to_be_in_a_hurry(
 def test_a_child_that_comes_out_of_a_call_leaves_its_parent_in_a_hurry(bus: Mount) -> None:
     """The handler of a signal has forked; what waits, and what not, is the same for both."""
     with client.subscribe(bus / "B_x") as log:
-        hurry = log._in_a_hurry(log._now, log.closings, time.monotonic() + DEADLINE, "")
-        with hurry:
-            assert status(child(lambda: hurry.__exit__(None, None, None))) == 0
-            assert not os.get_blocking(log.fileno())
+        opening, hurry, hand = log._now, log._now.hurry, Hand()
+
+        def come_out() -> None:
+            del hurry.calls[hand]
+            log._relax(hurry, opening)
+
+        hurry.calls[hand] = None
+        log._hurry(hurry, opening, log.closings, time.monotonic() + DEADLINE, "")
+        assert status(child(come_out)) == 0
+        assert not os.get_blocking(log.fileno())
+        come_out()
         assert os.get_blocking(log.fileno())
 
 
@@ -448,9 +474,12 @@ def test_who_sends_has_in_hand_what_he_sends_to(bus: Mount, monkeypatch: pytest.
     log.close()
 
 
-def test_who_asks_about_a_channel_is_not_told_of_another(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("doors", [client, futebus.client.aio, futebus.client.trio])
+def test_who_asks_about_a_channel_is_not_told_of_another(bus: Mount, monkeypatch: pytest.MonkeyPatch, doors: Any) -> None:
     """Which another thread opens when it has left this one."""
-    log, others = client.join(bus / "A_x"), list[Any]()
+    log, others = doors.join(bus / "A_x"), list[Any]()
+    if not log.is_open:
+        log.open_nowait()
 
     def inquire_late(file: int) -> object:
         aside(log.close).join(DEADLINE)
@@ -467,9 +496,12 @@ def test_who_asks_about_a_channel_is_not_told_of_another(bus: Mount, monkeypatch
         other.close()
 
 
-def test_who_ends_a_channel_does_not_end_another(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("doors", [client, futebus.client.aio, futebus.client.trio])
+def test_who_ends_a_channel_does_not_end_another(bus: Mount, monkeypatch: pytest.MonkeyPatch, doors: Any) -> None:
     """The same."""
-    jobs, others, ioctl = client.collect(bus / "U_x"), list[Any](), fcntl.ioctl
+    jobs, others, ioctl = doors.collect(bus / "U_x"), list[Any](), fcntl.ioctl
+    if not jobs.is_open:
+        jobs.open_nowait()
 
     def ioctl_late(*what: Any) -> object:
         if what[1] == SHUT:

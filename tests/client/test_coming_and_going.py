@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 import futebus.client as client
-from futebus.client.channel import Opening
 from futebus.client.entry import enter
 from futebus.client.inquire import Inquiry, inquire
+from futebus.client.opening import Opening
 from futebus.host import mounted
 
 from ..helpers.descriptors import descriptors
@@ -207,6 +207,68 @@ def test_a_master_that_does_not_read_is_not_left(bus: Mount) -> None:
         with client.collect(bus / "U_x", wait=DEADLINE) as jobs:
             assert jobs.read(timeout=DEADLINE) == "x"
         sending.join(DEADLINE)
+
+
+class Slow:
+    """os.read(2), the first time not before it is told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_in, self.goes_on = threading.Event(), threading.Event()
+        self._read, self._monkeypatch = os.read, monkeypatch
+        monkeypatch.setattr("os.read", self)
+
+    def __call__(self, *what: Any) -> bytes:
+        self._monkeypatch.setattr("os.read", self._read)
+        self.is_in.set()
+        assert self.goes_on.wait(DEADLINE)
+        return self._read(*what)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.02])
+def test_who_sends_and_is_late_does_not_forget_what_another_thread_is_reading(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, timeout: float
+) -> None:
+    master = client.collect(bus / "U_x")
+    with client.connect(bus / "U_x", again=True) as slave:
+        got: list[bytes] = []
+        master.send("one", "two")
+        master.close()
+        slow = Slow(monkeypatch)
+        reading = aside(lambda: got.append(slave.read_block(timeout=DEADLINE)))
+        assert slow.is_in.wait(DEADLINE)
+        with pytest.raises(client.TimedOut):
+            slave.send("text", timeout=timeout)
+        slow.goes_on.set()
+        reading.join(DEADLINE)
+        assert got == [b"one\ntwo\n"]
+
+
+def test_who_reads_does_not_wait_for_the_master_behind_what_who_sends_has_kept(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one who sends opens the channel again, and waits for that."""
+    master = client.collect(bus / "U_x")
+    slave = client.connect(bus / "U_x", again=True)
+    texts = [f"{number:0100}" for number in range(3000)]  # more than one read takes
+    master.send(*texts)
+    master.close()
+    slow, got = Slow(monkeypatch), list[str]()
+    reading = aside(lambda: got.extend(slave))
+    assert slow.is_in.wait(DEADLINE)
+
+    def send() -> None:
+        with contextlib.suppress(ValueError):
+            slave.send("text")
+
+    sending = aside(send)
+    until(lambda: not slave.is_open, "it waits for who reads")
+    slow.goes_on.set()
+    until(lambda: len(got) == len(texts), "all is read")
+    assert got == texts
+    slave.close()
+    for thread in (reading, sending):
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("reads", [False, True])

@@ -23,7 +23,8 @@ import futebus.client as client
 from futebus.client import awaiting
 from futebus.client.aio import _Asyncio
 from futebus.client.awaiting import Tenants, Turns, _Awaiting
-from futebus.client.channel import Endpoint, Opening
+from futebus.client.channel import Endpoint
+from futebus.client.opening import Opening
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.recorders import Remounting

@@ -13,7 +13,8 @@ import pytest
 import futebus.client as client
 import futebus.client.aio
 import futebus.client.trio
-from futebus.client.channel import Endpoint, Opening
+from futebus.client.channel import Endpoint
+from futebus.client.opening import Opening
 
 from ..helpers.mounts import Mount
 from ..helpers.signals import Interrupt, interrupted, interrupted_twice
@@ -199,7 +200,7 @@ def test_what_is_given_away_waits_though_another_thread_comes_to_be_in_a_hurry(
     """When it is about to be given, and before that thread is out."""
     log = client.subscribe(bus / "B_x")
     is_in, goes = threading.Event(), threading.Event()
-    hurry, close = log._in_a_hurry, log._close
+    hurry, close = log._hurry, log._close
 
     def hurry_late(*what: Any) -> Any:
         is_in.set()
@@ -215,7 +216,7 @@ def test_what_is_given_away_waits_though_another_thread_comes_to_be_in_a_hurry(
         with contextlib.suppress(ValueError):
             log.read(timeout=DEADLINE)
 
-    monkeypatch.setattr(log, "_in_a_hurry", hurry_late)
+    monkeypatch.setattr(log, "_hurry", hurry_late)
     monkeypatch.setattr(log, "_close", close_late)
     reading = aside(read)
     assert is_in.wait(DEADLINE)

@@ -6,7 +6,7 @@ import itertools
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -99,6 +99,86 @@ def test_a_handler_that_reads_at_any_moment_does_not_keep_who_reads_waiting(bus:
             if not hits:
                 break
     assert place > 10
+
+
+@pytest.mark.parametrize("how", ["read", "read_block", "read with a timeout"])
+def test_a_handler_that_reads_at_any_moment_gets_nothing_before_what_is_in_hand(bus: Mount, how: str) -> None:
+    """It is refused instead, also if what has come is only to be handed on."""
+
+    def read() -> None:
+        out.send("4")
+        with contextlib.suppress(client.ClientError):  # it is just being read
+            got.append(log.read(timeout=0))
+
+    for place in itertools.count():
+        with client.publisher(bus / "B_x") as out, client.subscribe(bus / "B_x") as log:
+            out.send("1", "2", "3")
+            got: list[str] = []
+            # What a handler has left over is not to be passed over by a block.
+            with contextlib.suppress(ValueError), at_a_place(place, "futebus.client.", read) as hits:
+                if how == "read_block":
+                    got += log.read_block().decode().splitlines()
+                else:
+                    got += (log.read(timeout=DEADLINE if "timeout" in how else None),)
+            got += [log.read(timeout=0) for _ in range(3 + bool(hits) - len(got))]
+            assert got == ["1", "2", "3", "4"][: len(got)], hits
+            if not hits:
+                break
+    assert place > 10
+
+
+def test_a_handler_that_opens_a_channel_again_at_any_moment_keeps_what_it_has_opened(bus: Mount) -> None:
+    """Though the call that it has interrupted does so, too: an answer may be coming there."""
+
+    def ask() -> None:
+        slave.send("question", timeout=DEADLINE)
+        master.send("answer")
+
+    for place in itertools.count():
+        with client.collect(bus / "U_x"):
+            slave = client.connect(bus / "U_x", again=True)
+        with slave, client.collect(bus / "U_x") as master:
+            got: list[str] = []
+            with contextlib.suppress(client.TimedOut), at_a_place(place, "futebus.", ask) as hits:
+                got += (slave.read(timeout=0),)
+            if not hits:
+                break
+            got += [slave.read(timeout=DEADLINE) for _ in range(1 - len(got))]
+            assert (got, slave.joins) == (["answer"], 2), hits
+    assert place > 100
+
+
+@pytest.mark.parametrize("what", ["read", "send", "inquire", "shut"])
+def test_who_keeps_what_a_handler_has_raised_keeps_no_call(bus: Mount, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Wherever that was, in what the library uses, too. A shell keeps the last that was raised."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # some of that is where nobody hears of it
+
+    def interrupt() -> None:
+        raise Interrupt
+
+    for place in itertools.count():
+        with client.collect(bus / "U_x") as jobs, client.connect(bus / "U_x") as slave:
+            slave.send("one")
+            works: dict[str, Callable[[], object]] = {
+                "read": lambda: jobs.read(timeout=DEADLINE),
+                "send": lambda: slave.send("two", timeout=DEADLINE),
+                "inquire": jobs.inquire,
+                "shut": jobs.shut,
+            }
+            kept: list[BaseException] = []
+            hits: list[str] = []
+            try:
+                with at_a_place(place, "", interrupt) as hits:
+                    works[what]()
+            except Interrupt as error:
+                kept.append(error)
+            for channel in (jobs, slave):
+                inside = channel._inside
+                calls = [*inside.readers, *inside.senders, *inside.others, *channel._now.hurry.calls]
+                assert not calls, hits
+            if not hits:
+                break
+    assert place > 3
 
 
 def test_what_a_handler_opens_anew_at_any_moment_stays_open(bus: Mount) -> None:
