@@ -269,7 +269,8 @@ class _Awaiting(Endpoint[Item]):
     def _let_go(self, opening: Opening) -> None:
         """Closes what no task waits for. It is forgotten last: who is kept from the end of that does it again."""
         self._inside.close(opening)
-        self._leaving.pop(opening, None)
+        if opening.file < 0:  # else another thread has it in hand, which a child of fork(2) has not
+            self._leaving.pop(opening, None)
 
     def _close_handed_over(self, here: object) -> None:
         """Closes what is a loop's to close, before anybody hears from it that it was left.
@@ -291,7 +292,7 @@ class _Awaiting(Endpoint[Item]):
     def _is_elsewhere(self, opening: Opening) -> bool:
         return self._loop_elsewhere() is not None or super()._is_elsewhere(opening)
 
-    def _give_away(self, opening: Opening) -> None:
+    def _give_away(self, opening: Opening, *, is_copy: bool) -> None:
         if opening.file >= 0 and self._loop_elsewhere() is None:
             self._waiter.closing(opening.file)
 

@@ -434,10 +434,8 @@ class Endpoint(Generic[Item]):
                 if is_copy := opening.file >= 0 and self._is_elsewhere(opening):
                     given += map(os.dup, (opening.file,))
                 is_given = True
-                self._give_away(opening)
-                if is_copy:
-                    self._close(opening)  # here: nobody may change or read what is given, who still comes to that
-                else:
+                self._give_away(opening, is_copy=is_copy)
+                if not is_copy:
                     given[:], opening.file = (opening.file,), -1  # whoever still has it finds nothing there
                     if given[0] < 0:
                         given.clear()
@@ -450,6 +448,8 @@ class Endpoint(Generic[Item]):
             finally:
                 if held[-1]:
                     closing.release()
+            if is_copy:
+                self._close(opening)
             self._tidy()
             if not self._flags & os.O_NONBLOCK:
                 os.set_blocking(given[0], True)  # another thread may have been in a hurry
@@ -476,8 +476,8 @@ class Endpoint(Generic[Item]):
         """Whether others are in calls on what is given away, who are to come out of them by its being closed."""
         return self._inside.is_held(opening)
 
-    def _give_away(self, opening: Opening) -> None:
-        """Is told that what was open is about to be given away."""
+    def _give_away(self, opening: Opening, *, is_copy: bool) -> None:
+        """Is told that what was open is about to be given away, or a copy of it. Nobody else closes it meanwhile."""
 
     def __del__(self) -> None:
         if hasattr(self, "_leaving"):
@@ -735,8 +735,9 @@ class Endpoint(Generic[Item]):
         self._hand_in(gone)
         if self._closings != closings:  # its owner has closed it meanwhile, and wants nothing of it
             self._saved = tuple(each for each in self._saved if each.of is not gone)
-        while len(self._saved) > 1 and sum(len(each.blocks[0]) for each in self._saved) > KEPT_BYTES:
-            self._saved = self._saved[1:]
+        while len(saved := self._saved) > 1 and sum(len(each.blocks[0]) for each in saved) > KEPT_BYTES:
+            if self._saved is saved:  # or another thread has just taken the first
+                self._saved = saved[1:]
 
     def _hand_in(self, gone: Opening) -> None:
         """Has what was taken from a channel that has ended read next."""

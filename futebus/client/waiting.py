@@ -52,6 +52,10 @@ class Waiting(Endpoint[Item]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _give_away(self, opening: Opening, *, is_copy: bool) -> None:
+        if is_copy:
+            self._inside.close(opening)  # now: nobody may change or read what is given, who still comes to that
+
     def _opened(self, opening: Opening, closings: int, gone: Opening | None) -> bool:
         is_taken = super()._opened(opening, closings, gone)
         have_reserve()  # that of the bus's directory is free again
@@ -102,28 +106,31 @@ class Waiting(Endpoint[Item]):
         hand.opening = None
         if self._inside.left:
             self._inside.tidy()
-        lock, held = self._opening, [False]  # a child of fork(2) has another one
-        has_kept = False
-        try:
-            self._acquire(lock, held, closings, end, reads=reads)
-            if reads and self._saved:
-                return
-            if not held[-1]:
-                raise self._too_late()
-            if keeps and gone is self._now and gone.file >= 0 and self.way.reads:
-                self._keep_when_free(gone, closings, end)
-                has_kept = True
-                return
-            self._open(float("inf") if end is None else end - time.monotonic(), closings, gone, reads=reads)
-        except TRANSIENT as error:
-            if not is_own(error):
-                raise
-            raise self._late(error) from None
-        finally:
-            if held[-1]:
-                lock.release()
-            if has_kept:
-                time.sleep(SOON_SECONDS)  # who waits to read has his turn, and what was kept
+        lock, has_kept = self._opening, False  # a child of fork(2) has another one
+        while not has_kept:
+            held = [False]
+            try:
+                self._acquire(lock, held, closings, end, reads=reads)
+                if reads and self._saved:
+                    return
+                if not held[-1]:
+                    raise self._too_late()
+                if not (keeps and gone is self._now and gone.file >= 0 and self.way.reads):
+                    self._open(float("inf") if end is None else end - time.monotonic(), closings, gone, reads=reads)
+                    return
+                has_kept = self._keep_if_free(gone, closings)
+                if not has_kept and end is not None and time.monotonic() >= end:
+                    raise self._too_late()
+            except TRANSIENT as error:
+                if not is_own(error):
+                    raise
+                raise self._late(error) from None
+            finally:
+                if held[-1]:
+                    lock.release()
+            # Who waits to read has his turn, and what was kept. Or who reads comes out of that: he may be in the handler of a
+            # signal that sends, too.
+            time.sleep(SOON_SECONDS)
 
     def _open_for_others(self, hand: Hand, gone: Opening, closings: int) -> None:
         """Opens the channel again if that is possible now: whom a message is for has gone, and is not waited for.
@@ -148,38 +155,51 @@ class Waiting(Endpoint[Item]):
         """The same, with what it would need."""
         return self._too_late(f": {error}")
 
-    def _keep_when_free(self, gone: Opening, closings: int, end: float | None) -> None:
-        """Takes what can still be read from a channel that has ended, as soon as nobody else does, and leaves it.
+    def _keep_if_free(self, gone: Opening, closings: int) -> bool:
+        """Takes what can still be read from a channel that has ended, and leaves it, unless another thread reads there.
 
-        Raises:
-            TimedOut: somebody does. Then it is as it was, and nothing is lost.
+        Args:
+            gone: that one.
+            closings: how often its owner had closed it when the call began.
+
+        Returns:
+            Whether it is left, whoever has done that.
         """
-        nothing = Opening()  # before: a handler could come in that, and open the channel again
+        if self._is_read(gone):
+            return False
+        readers, nothing, hand = self._inside.readers, Opening(), self._hand()  # before: a handler could come in that
+        hand.thread = get_native_id()
         self._note_leaving(gone)
         if self._now is not gone:
-            return  # its owner has just closed it, and may have opened it again
-        self._leaving[gone] = self  # who closes the channel meanwhile does not close what is being read
-        self._now = nothing  # who begins to read finds that
+            return True  # its owner has just closed it, or somebody has opened it again
         try:
             try:
+                readers[hand] = None  # the handler of a signal must not read what comes behind this
+                self._leaving[gone] = self  # who closes the channel meanwhile does not close what is being read
+                self._now = nothing  # who begins to read finds that
                 while is_read := self._is_read(gone):
+                    if self._now is nothing and self._closings == closings:
+                        self._now = gone  # as it was
+                        self._leaving.pop(gone, None)
+                        return False
                     if self._closings != closings:
                         break
-                    if end is not None and time.monotonic() >= end:
-                        raise self._too_late()
-                    time.sleep(SOON_SECONDS)  # they come out at once: nothing more comes
+                    time.sleep(SOON_SECONDS)  # a handler has opened it again
                 if not is_read:
                     self._keep(gone, closings)
             finally:
-                self._leaving[gone] = None
-        except BaseException:  # or the handler of a signal has raised: who comes next finds it as it was
+                if gone in self._leaving:
+                    self._leaving[gone] = None
+                del readers[hand]
+        except BaseException:  # the handler of a signal has raised: who comes next finds it as it was
             if self._now is nothing and self._closings == closings:
                 self._now = gone
                 self._leaving.pop(gone, None)
-            else:
+            elif self._now is not gone:
                 self._close(gone)
             raise
         self._close(gone)  # if the handler of a signal raises here, whoever opens the channel does that
+        return True
 
     def _is_read(self, opening: Opening) -> bool:
         """Whether another thread reads there. This one does so too, if it runs the handler of a signal."""
@@ -198,8 +218,8 @@ class Waiting(Endpoint[Item]):
         lock, held = self._opening, [False]
         try:
             held += map(lock.acquire, (False,))
-            if held[-1] and self._now is gone and not self._is_read(gone):
-                self._keep_when_free(gone, closings, None)
+            if held[-1] and self._now is gone:
+                self._keep_if_free(gone, closings)
         finally:
             if held[-1]:
                 lock.release()
@@ -503,12 +523,14 @@ class Waiting(Endpoint[Item]):
                     if is_addressed:  # on another channel, an address is another client's
                         raise self._away() from None
                     place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
-                    if end is not None and time.monotonic() >= end:
-                        raise self._late(error) from None
-                    pause = RETRY_SECONDS[0]  # a master that does not read is found again at once
-                    time.sleep(pause if end is None else min(max(end - time.monotonic(), 0), pause))
+                    is_late = end is not None and time.monotonic() >= end
+                    if not is_late:
+                        pause = RETRY_SECONDS[0]  # a master that does not read is found again at once
+                        time.sleep(pause if end is None else min(max(end - time.monotonic(), 0), pause))
                     if not isinstance(error, NoMaster) or self._has_ended(opening):
-                        self._open_again(hand, opening, closings, end, keeps=True)
+                        self._open_again(hand, opening, closings, end, keeps=True)  # it is tried once, however late it is
+                    elif is_late:
+                        raise self._late(error) from None
                 except NotOpen as error:
                     if not self._comes_again or self._is_left or not is_own(error):
                         raise

@@ -497,6 +497,36 @@ def test_who_asks_about_a_channel_is_not_told_of_another(bus: Mount, monkeypatch
 
 
 @pytest.mark.parametrize("doors", [client, futebus.client.aio, futebus.client.trio])
+def test_a_child_has_nothing_open_that_another_thread_was_asking_about(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch, doors: Any
+) -> None:
+    """When it had been left."""
+    log, asks, goes_on, found = doors.join(bus / "A_x"), threading.Event(), threading.Event(), list[object]()
+    if not log.is_open:
+        log.open_nowait()
+
+    def inquire_late(file: int) -> object:
+        asks.set()
+        assert goes_on.wait(DEADLINE)
+        return inquire(file)
+
+    def check() -> None:
+        assert not os.path.lexists(f"/proc/self/fd/{number}")
+
+    monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+    monkeypatch.setattr("futebus.client.channel.inquire", inquire_late)
+    number = log.fileno()
+    asking = aside(_not_open(log.inquire, found))
+    assert asks.wait(DEADLINE)
+    log.close()
+    assert status(child(check)) == 0
+    goes_on.set()
+    asking.join(DEADLINE)
+    assert found == [f"{bus / 'A_x'} is not open"]
+    check()
+
+
+@pytest.mark.parametrize("doors", [client, futebus.client.aio, futebus.client.trio])
 def test_who_ends_a_channel_does_not_end_another(bus: Mount, monkeypatch: pytest.MonkeyPatch, doors: Any) -> None:
     """The same."""
     jobs, others, ioctl = doors.collect(bus / "U_x"), list[Any](), fcntl.ioctl

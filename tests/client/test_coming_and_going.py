@@ -243,30 +243,84 @@ def test_who_sends_and_is_late_does_not_forget_what_another_thread_is_reading(
         assert got == [b"one\ntwo\n"]
 
 
+def test_a_handler_sends_though_another_thread_waits_for_who_it_has_interrupted(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one reads. The other wants to keep what is left there, and to open the channel again."""
+    monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+    master = client.collect(bus / "U_x")
+    with client.connect(bus / "U_x", again=True) as slave:
+        master.close()
+        looked, is_read, read = threading.Event(), slave._is_read, os.read
+
+        def look(gone: Opening) -> bool:
+            looked.set()
+            return is_read(gone)
+
+        def handle(*what: Any) -> bytes:
+            monkeypatch.setattr("os.read", read)
+            sending = aside(lambda: slave.send("from another thread"))
+            assert looked.wait(DEADLINE)
+            slave.send("from the handler", timeout=DEADLINE)
+            sending.join(DEADLINE)
+            again.send("text")
+            return os.read(*what)
+
+        monkeypatch.setattr(slave, "_is_read", look)
+        with client.collect(bus / "U_x") as again:
+            monkeypatch.setattr("os.read", handle)
+            assert slave.read() == "text"
+            assert {again.read(timeout=DEADLINE) for _ in range(2)} == {"from another thread", "from the handler"}
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("was_away", [False, True])
+def test_who_never_waits_finds_a_master_who_has_come_back(bus: Mount, *, was_away: bool, reads: bool) -> None:
+    master = client.collect(bus / "U_x")
+    with client.connect(bus / "U_x", again=True) if reads else client.publisher(bus / "U_x", again=True) as out:
+        master.close()
+        if was_away:
+            with pytest.raises(client.TimedOut, match=r"has not come back in time: .* has no master"):
+                out.send("nobody hears", timeout=0)
+        with client.collect(bus / "U_x") as again:
+            assert out.send("text", timeout=0) == 1
+            assert again.read(timeout=DEADLINE) == "text"
+
+
 def test_who_reads_does_not_wait_for_the_master_behind_what_who_sends_has_kept(
     bus: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one who sends opens the channel again, and waits for that."""
     master = client.collect(bus / "U_x")
     slave = client.connect(bus / "U_x", again=True)
-    texts = [f"{number:0100}" for number in range(3000)]  # more than one read takes
+    texts = ["one", "two", "three"]
     master.send(*texts)
     master.close()
-    slow, got = Slow(monkeypatch), list[str]()
-    reading = aside(lambda: got.extend(slave))
-    assert slow.is_in.wait(DEADLINE)
+    keep, acquire, got, reading = slave._keep, slave._acquire, list[str](), list[threading.Thread]()
+    keeps, waits = threading.Event(), threading.Event()
+
+    def acquire_late(*what: Any, **how: Any) -> None:
+        if keeps.is_set():
+            waits.set()  # who reads
+        acquire(*what, **how)
+
+    def keep_slowly(gone: Opening, closings: int) -> None:
+        keeps.set()
+        reading.append(aside(lambda: got.extend(slave)))
+        assert waits.wait(DEADLINE)
+        keep(gone, closings)
 
     def send() -> None:
         with contextlib.suppress(ValueError):
             slave.send("text")
 
+    monkeypatch.setattr(slave, "_acquire", acquire_late)
+    monkeypatch.setattr(slave, "_keep", keep_slowly)
     sending = aside(send)
-    until(lambda: not slave.is_open, "it waits for who reads")
-    slow.goes_on.set()
     until(lambda: len(got) == len(texts), "all is read")
     assert got == texts
     slave.close()
-    for thread in (reading, sending):
+    for thread in (*reading, sending):
         thread.join(DEADLINE)
         assert not thread.is_alive()
 

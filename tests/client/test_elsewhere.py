@@ -161,6 +161,37 @@ def _no_more_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+def test_what_another_gives_away_is_closed_when_that_is_heard(library: Any, bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though that one has not come far yet."""
+    is_heard = threading.Event()
+
+    async def main() -> None:
+        log = library.doors.subscribe(bus / "B_x")
+        await log.open()
+        number, close = log.fileno(), log._close
+
+        def close_slowly(opening: Opening) -> None:
+            close(opening)
+            assert is_heard.wait(DEADLINE)
+
+        async def hear() -> None:
+            try:
+                await _is_told(log)
+                assert not _is_channel(number, bus)
+            finally:
+                is_heard.set()
+
+        async def give() -> None:
+            await library.until_waiting(1)
+            _by_another("thread", lambda: os.close(log.detach()))
+
+        monkeypatch.setattr(log, "_close", close_slowly)
+        await library.together(hear, give)
+
+    library.run(main)
+    until(lambda: not bus.clients("B_x"), "nobody is there")
+
+
 def test_what_another_gives_away_can_be_read_there(library: Any, bus: Mount) -> None:
     given: list[int] = []
 

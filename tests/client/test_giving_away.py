@@ -200,24 +200,24 @@ def test_what_is_given_away_waits_though_another_thread_comes_to_be_in_a_hurry(
     """When it is about to be given, and before that thread is out."""
     log = client.subscribe(bus / "B_x")
     is_in, goes = threading.Event(), threading.Event()
-    hurry, close = log._hurry, log._close
+    hurry, give_away = log._hurry, log._give_away
 
     def hurry_late(*what: Any) -> Any:
         is_in.set()
         goes.wait(DEADLINE)
         return hurry(*what)
 
-    def close_late(opening: Opening) -> None:
+    def give_late(opening: Opening, *, is_copy: bool) -> None:
         goes.set()
         until(lambda: not os.get_blocking(opening.file), "it is in a hurry")
-        close(opening)
+        give_away(opening, is_copy=is_copy)
 
     def read() -> None:
         with contextlib.suppress(ValueError):
             log.read(timeout=DEADLINE)
 
     monkeypatch.setattr(log, "_hurry", hurry_late)
-    monkeypatch.setattr(log, "_close", close_late)
+    monkeypatch.setattr(log, "_give_away", give_late)
     reading = aside(read)
     assert is_in.wait(DEADLINE)
     given = log.detach()

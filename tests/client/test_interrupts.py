@@ -181,6 +181,32 @@ def test_who_keeps_what_a_handler_has_raised_keeps_no_call(bus: Mount, monkeypat
     assert place > 3
 
 
+def test_a_handler_that_reads_at_any_moment_gets_nothing_before_what_is_kept(bus: Mount) -> None:
+    """Of a channel that has ended, by who sends and opens it again."""
+
+    def read() -> None:
+        for _ in range(2):
+            with contextlib.suppress(client.ClientError):  # it is just being read, or there is nothing
+                got.append(slave.read(timeout=0))
+            again.send("new")  # heard if the handler has opened it
+
+    for place in itertools.count():
+        with client.collect(bus / "U_x") as master:
+            slave = client.connect(bus / "U_x", again=True)
+            master.send("1", "2", "3")
+        with slave, client.collect(bus / "U_x") as again:
+            got: list[str] = []
+            with at_a_place(place, "futebus.client.", read) as hits:
+                slave.send("text", timeout=DEADLINE)
+            again.send("last")
+            while "last" not in got:
+                got.append(slave.read(timeout=DEADLINE))
+            assert got == ["1", "2", "3", *["new"] * got.count("new"), "last"], hits
+            if not hits:
+                break
+    assert place > 50
+
+
 def test_what_a_handler_opens_anew_at_any_moment_stays_open(bus: Mount) -> None:
     """Though the call that it interrupts is about to open it again, as its master has gone."""
 
