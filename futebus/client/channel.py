@@ -421,6 +421,8 @@ class Endpoint(Generic[Item]):
         if not self.is_open:
             raise self._left()
         self._note_leaving(self._now)  # whoever is interrupted has it closed the next time
+        if self._now.file < 0:
+            raise self._left()  # it has just gone, and may come again
         # Who is in a call on it must not open it again; and before it is asked who is in one: whoever begins one finds this.
         self._is_left, self._closings, opening, self._now = True, self._closings + 1, self._now, nothing
         is_copy = is_given = False
@@ -716,7 +718,7 @@ class Endpoint(Generic[Item]):
         except (ClientError, NotOpen) as error:
             if not is_own(error):
                 raise
-            return True
+            return isinstance(error, NoBus | NotOpen)
 
     def _keep(self, gone: Opening, closings: int) -> None:
         """Takes what can still be read from a channel that has ended, before that is left. Nobody else may read meanwhile.

@@ -10,7 +10,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import get_native_id
 from types import TracebackType
 from typing import Any, Self
@@ -61,14 +61,16 @@ class Waiting(Endpoint[Item]):
         have_reserve()  # that of the bus's directory is free again
         return is_taken
 
-    def _acquire(self, lock: Any, held: list[bool], closings: int, end: float | None, *, reads: bool = False) -> None:
+    def _acquire(
+        self, lock: Callable[[], Any], held: list[Any], closings: int, end: float | None, *, reads: bool = False
+    ) -> None:
         """Takes a lock, unless that takes too long.
 
         Who has it may be in the handler of a signal that has closed the channel, and wait there for this thread to come out.
 
         Args:
-            lock: an `RLock`.
-            held: where it is noted, in the same step, whether it was taken: the handler of a signal may raise behind each call.
+            lock: tells the `RLock`: a child of fork(2), which the handler of a signal may have made meanwhile, has another one.
+            held: which one that was; and, noted in the same step, whether it was taken: a handler may raise behind each call.
             closings: how often its owner had closed the channel when the call began.
             end: until when that may take.
             reads: as for `attempts`.
@@ -78,7 +80,8 @@ class Waiting(Endpoint[Item]):
         """
         while not held[-1] and not (reads and self._saved):
             left = LOOK_SECONDS if end is None else min(max(end - time.monotonic(), 0), LOOK_SECONDS)
-            held[:] = map(lock.acquire, (True,), (left,))
+            held[0] = lock()
+            held[1:] = map(held[0].acquire, (True,), (left,))
             if not held[-1]:
                 if self.was_left_since(closings):
                     raise self._left()
@@ -106,11 +109,11 @@ class Waiting(Endpoint[Item]):
         hand.opening = None
         if self._inside.left:
             self._inside.tidy()
-        lock, has_kept = self._opening, False  # a child of fork(2) has another one
+        has_kept = False
         while not has_kept:
-            held = [False]
+            held: list[Any] = [None, False]
             try:
-                self._acquire(lock, held, closings, end, reads=reads)
+                self._acquire(lambda: self._opening, held, closings, end, reads=reads)
                 if reads and self._saved:
                     return
                 if not held[-1]:
@@ -127,7 +130,7 @@ class Waiting(Endpoint[Item]):
                 raise self._late(error) from None
             finally:
                 if held[-1]:
-                    lock.release()
+                    held[0].release()
             # Who waits to read has his turn, and what was kept. Or who reads comes out of that: he may be in the handler of a
             # signal that sends, too.
             time.sleep(SOON_SECONDS)
@@ -191,12 +194,16 @@ class Waiting(Endpoint[Item]):
                 if gone in self._leaving:
                     self._leaving[gone] = None
                 del readers[hand]
-        except BaseException:  # the handler of a signal has raised: who comes next finds it as it was
-            if self._now is nothing and self._closings == closings:
+        except BaseException:  # the handler of a signal has raised: who comes next finds what there was
+            if self._closings == closings and self._now.file < 0:
                 self._now = gone
                 self._leaving.pop(gone, None)
             elif self._now is not gone:
-                self._close(gone)
+                try:
+                    if self._closings == closings:  # it has opened it again
+                        self._keep(gone, closings)
+                finally:
+                    self._close(gone)
             raise
         self._close(gone)  # if the handler of a signal raises here, whoever opens the channel does that
         return True
@@ -243,10 +250,10 @@ class Waiting(Endpoint[Item]):
             end: when the call is to be over.
             what: has not come about by then.
         """
-        held = [False]
+        held: list[Any] = [None, False]
         try:
             # Who has it lets go of it at once, unless the handler of a signal has come in between.
-            self._acquire(hurry.lock, held, closings, max(end, time.monotonic() + LOOK_SECONDS))
+            self._acquire(lambda: hurry.lock, held, closings, max(end, time.monotonic() + LOOK_SECONDS))
             if not held[-1]:
                 raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
             hurry.is_told = True
@@ -257,7 +264,7 @@ class Waiting(Endpoint[Item]):
             raise self._left() from None
         finally:
             if held[-1]:
-                hurry.lock.release()
+                held[0].release()
 
     def _relax(self, hurry: Hurry, opening: Opening) -> None:
         """Has calls wait again if none is in a hurry any more. Who is just about to see to that looks once more behind it.
@@ -476,6 +483,7 @@ class Waiting(Endpoint[Item]):
         lines, first, opening = self.begin_sending(lines, of)
         hand.lines, hand.opening = lines, opening if opening is self._now else None  # or another thread has just left it
         is_addressed = self._is_addressed and not is_to_all
+        was_late = False
         try:
             # Mostly so, and then one call is all.
             if end is None and not first and len(lines) <= BLOCK and opening is hand.opening:
@@ -524,11 +532,14 @@ class Waiting(Endpoint[Item]):
                         raise self._away() from None
                     place.append(begin_of_line(lines, place[-1], first))  # what the bus had of a message has gone with it
                     is_late = end is not None and time.monotonic() >= end
+                    if was_late:
+                        raise self._late(error) from None
                     if not is_late:
                         pause = RETRY_SECONDS[0]  # a master that does not read is found again at once
                         time.sleep(pause if end is None else min(max(end - time.monotonic(), 0), pause))
                     if not isinstance(error, NoMaster) or self._has_ended(opening):
-                        self._open_again(hand, opening, closings, end, keeps=True)  # it is tried once, however late it is
+                        was_late = is_late  # it is tried once, however late it is
+                        self._open_again(hand, opening, closings, end, keeps=True)
                     elif is_late:
                         raise self._late(error) from None
                 except NotOpen as error:

@@ -273,6 +273,70 @@ def test_a_handler_sends_though_another_thread_waits_for_who_it_has_interrupted(
             assert {again.read(timeout=DEADLINE) for _ in range(2)} == {"from another thread", "from the handler"}
 
 
+def test_who_is_late_tries_once_to_open_a_channel_again(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though what is there each time has ended again when it is sent to."""
+    with contextlib.ExitStack() as opened:
+        opened.callback(os.close, os.open(bus / ".U_x", os.O_WRONLY | os.O_CREAT))  # who does not read
+        slave = opened.enter_context(client.connect(bus / "U_x", again=True))
+        monkeypatch.setattr(slave, "_has_ended", lambda _: True)
+        with pytest.raises(client.TimedOut):
+            slave.send("text", timeout=0)
+        assert slave.joins == 2
+
+
+def test_a_master_has_not_ended_because_he_cannot_be_asked_about(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    def inquire(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with contextlib.ExitStack() as opened:
+        opened.callback(os.close, os.open(bus / ".U_x", os.O_WRONLY | os.O_CREAT))
+        slave = opened.enter_context(client.connect(bus / "U_x", again=True))
+        monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+        monkeypatch.setattr("futebus.client.channel.inquire", inquire)
+        with pytest.raises(client.TimedOut, match="has no master any more that reads"):
+            slave.send("text", timeout=0.1)
+        assert slave.joins == 1
+
+
+def test_a_child_that_is_forked_in_a_call_does_not_wait_for_a_thread_of_its_parent(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one opens the channel again. The handler of a signal has forked."""
+    me, children, masters, said = os.getpid(), list[int](), list[client.Reader[str]](), list[str]()
+    with client.collect(bus / "U_x"):
+        slave = client.connect(bus / "U_x", again=True, say=said.append)
+
+    def read() -> None:
+        with contextlib.suppress(ValueError):
+            slave.read()
+
+    def fork(*what: Any, **how: Any) -> None:
+        monkeypatch.setattr(slave, "_acquire", acquire)
+        children.append(os.fork())
+        if children[0]:
+            masters.append(client.collect(bus / "U_x"))
+        acquire(*what, **how)
+
+    reading, acquire = aside(read), slave._acquire
+    until(lambda: said, "it waits for the master")
+    monkeypatch.setattr(slave, "_acquire", fork)
+    try:
+        try:
+            slave.send("text")
+        finally:
+            if os.getpid() != me:
+                os._exit(0)
+        assert [masters[0].read(timeout=DEADLINE) for _ in range(2)] == ["text"] * 2
+    finally:
+        for number in children:
+            os.kill(number, signal.SIGKILL)
+            os.waitpid(number, 0)
+        slave.close()
+        reading.join(DEADLINE)
+        for master in masters:
+            master.close()
+
+
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize("was_away", [False, True])
 def test_who_never_waits_finds_a_master_who_has_come_back(bus: Mount, *, was_away: bool, reads: bool) -> None:

@@ -62,6 +62,26 @@ def test_a_handler_may_leave_at_any_moment_what_is_given_away(bus: Mount, doors:
     assert place > 10
 
 
+def test_what_has_just_gone_is_not_given_away_and_comes_again(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread has found that, which is about to open it again."""
+    with client.collect(bus / "U_x"):
+        slave = client.connect(bus / "U_x", again=True)
+    opening, note = slave._now, slave._note_leaving
+
+    def note_late(gone: Opening) -> None:
+        note(gone)
+        slave._now = Opening()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slave, "_note_leaving", note_late)
+        with pytest.raises(ValueError, match="is not open"):
+            slave.detach()
+    slave._now = opening
+    with slave, client.collect(bus / "U_x") as master:
+        assert slave.send("text", timeout=DEADLINE) == 1
+        assert master.read(timeout=DEADLINE) == "text"
+
+
 def test_what_is_being_closed_is_not_given_away(bus: Mount, doors: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who closes it has it already."""
     log = _opened(doors.subscribe(bus / "B_x"))

@@ -207,6 +207,36 @@ def test_a_handler_that_reads_at_any_moment_gets_nothing_before_what_is_kept(bus
     assert place > 50
 
 
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_handler_that_sends_and_raises_at_any_moment_loses_nothing_that_is_kept(bus: Mount, *, is_back: bool) -> None:
+    """Whether it finds a master or not."""
+
+    def send() -> None:
+        if is_back:
+            masters.append(client.collect(bus / "U_x"))
+        slave.send("text", timeout=0)
+        raise Interrupt
+
+    for place in itertools.count():
+        masters: list[client.Reader[str]] = []
+        with client.collect(bus / "U_x") as master:
+            slave = client.connect(bus / "U_x", again=True)
+            master.send("1", "2", "3")
+        with slave:
+            with contextlib.suppress(client.TimedOut, Interrupt), at_a_place(place, "futebus.client.", send) as hits:
+                slave.send("text", timeout=0)
+            got: list[str] = []
+            with contextlib.suppress(client.TimedOut):
+                for _ in range(3):
+                    got.append(slave.read(timeout=DEADLINE))  # noqa: PERF401
+            assert got == ["1", "2", "3"], hits
+        for each in masters:
+            each.close()
+        if not hits:
+            break
+    assert place > 50
+
+
 def test_what_a_handler_opens_anew_at_any_moment_stays_open(bus: Mount) -> None:
     """Though the call that it interrupts is about to open it again, as its master has gone."""
 
