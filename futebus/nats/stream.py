@@ -371,7 +371,7 @@ class Stream:
                     raise
                 state = await self.state()
                 if state.replicas == 1 and behind < sequence <= state.last:
-                    return _Removed(words, sequence)
+                    return _Removed(f"{self.shown} removes what it is sent before that is known to be there", sequence)
             else:
                 if found.subject != subject:
                     taken = f"message {sequence} of {printable(found.subject or '')} has the name"

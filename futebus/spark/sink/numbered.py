@@ -47,6 +47,10 @@ _TRIES = 3
 _GONE = "so the query cannot go on; a new one can, with a checkpoint of its own"
 
 
+class _Gone(Overtaken):
+    """What was the last of the subject has gone, and nothing has come in its place. So may a message of ours."""
+
+
 @dataclass(frozen=True)
 class NumberedTarget:
     """A subject of a stream that rows go to."""
@@ -156,10 +160,11 @@ class Publisher:
                 self._publish(batch, portions)
                 return
             except Overtaken as error:
-                refusal = str(error) if isinstance(error, NotThere) else self._refusal
+                has_gone = isinstance(error, _Gone)
+                refusal = str(error) if has_gone or isinstance(error, NotThere) else self._refusal
             before, at = at, self._journal.record.position
             left = _TRIES if at > before else left - 1
-            if self._is_doubtful and not at:
+            if self._is_doubtful and not at and not has_gone:
                 break  # to come behind the other one now might be to come a second time
         raise SinkError(refusal)
 
@@ -201,10 +206,8 @@ class Publisher:
                 # Who comes behind its last message stops it for good; it was first.
                 raise SinkError(f"{self._place.shown} is a recorder's: a query needs a subject of its own")
             if record.intent:
-                say(
-                    f"{self._place.shown} has no message of this query any more, and its publisher was killed:"
-                    f" {record.intent} lines are sent again, and may arrive twice"
-                )
+                lines = f"{record.intent} lines that were just being sent"
+                say(f"{self._place.shown} has no message of this query any more: {lines} are sent again, and may arrive twice")
         self._journal.note(record._replace(created=state.created))
 
     def _check_done(self, known: Known) -> None:
@@ -338,6 +341,8 @@ class Publisher:
             if isinstance(error, Overtaken) or (found is not None and found.name == where.name):
                 # An earlier publisher may have cut the batch in another way. What is missing begins elsewhere then.
                 self._is_doubtful = was_doubtful
+                if last is None or last.is_marker:
+                    raise _Gone(f"{self._place.shown} removes what lines of this query are to come behind") from None
                 raise Overtaken(str(error)) from None
             raise
 

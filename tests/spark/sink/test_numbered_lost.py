@@ -211,6 +211,34 @@ def test_what_is_removed_before_anybody_knows_that_it_was_there_is_sent_again(
 
 
 @pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_removed_with_what_was_before_it_is_sent_again(
+    keeping: Server, filled: Filled, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_first: bool
+) -> None:
+    """Which may be somebody else's, from before this query. Nobody's is in the way then."""
+
+    class Ending(Publisher):
+        async def _added(self, stream: Stream, *what: Any) -> int:
+            number = await super()._added(stream, *what)
+            if not ends:
+                ends.append(number)
+                await stream.jetstream.purge_stream("LINES")
+                raise Away("the end")
+            return number
+
+    ends: list[int] = []
+    if is_first:
+        filled.do(lambda stream: stream.jetstream.publish("lines.out", b"left\n"))
+    else:
+        publish(keeping.url, tmp_path, 0, "before\n")
+    with Ending(place_of(keeping.url), tmp_path, QUERY) as publisher:
+        publisher.publish(1, staged(tmp_path, 1, "a\nb\n", "c\n"))
+    assert ends
+    assert text_of(messages(keeping.url)) == "a\nb\nc\n"
+    words = "no message of this query any more: 2 lines that were just being sent are sent again, and may arrive twice\n"
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("is_noticed", [True, False])
 def test_a_batch_that_is_not_done_is_sent_again_if_the_stream_has_nothing_of_it(
     keeping: Server,
