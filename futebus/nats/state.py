@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from nats.js.api import RawStreamMsg, StorageType, StreamInfo
+from nats.js.api import DiscardPolicy, RawStreamMsg, StorageType, StreamInfo
 
 MARKER = "Nats-Marker-Reason"
 
@@ -66,6 +66,8 @@ class State(NamedTuple):
     """How long it knows the names of messages (`duplicate_window`)."""
     is_renaming: bool = False
     """Whether it keeps messages under other subjects than they come on (`subject_transform`, of servers from 2.10 on)."""
+    is_refusing: bool = False
+    """Whether it refuses what it has no room for (`discard: new`), and drops nothing for it."""
 
 
 def moment(text: str) -> int:
@@ -96,6 +98,7 @@ def state_of(info: StreamInfo) -> State:
         state.num_deleted or 0,
         config.duplicate_window or 0.0,
         bool(config.subject_transform),
+        config.discard in (DiscardPolicy.NEW, DiscardPolicy.NEW.value),
     )
 
 

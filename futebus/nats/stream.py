@@ -108,7 +108,7 @@ class Stream:
         self.name = name
         self.jetstream = connection.client.jetstream(timeout=PATIENCE)
         """It, as nats-py has it."""
-        self._is_one_server = False
+        self._is_one_server = self._is_refusing = False
         """Whether one server alone keeps it."""
         self.room = Room(lambda: connection.max_payload, placing(name))
         """What a message has room for. What the stream itself allows counts when its state was asked for."""
@@ -147,6 +147,7 @@ class Stream:
     def _known(self, info: StreamInfo) -> State:
         state = state_of(info)
         self._is_one_server, self._created, self._last = state.replicas == 1, state.created, state.last
+        self._is_refusing = state.is_refusing
         self.room.limit(max_msg_size=state.max_message, max_bytes=state.max_bytes)
         return state
 
@@ -308,6 +309,8 @@ class Stream:
         newest, self._newest = self._newest, 0
         if self._is_one_server and behind and behind == newest:
             last = {LAST_OF_ALL: str(behind), LAST_NAME: self._newest_name}
+            if follows and self._is_refusing:  # the one before, and who hears that could give its name to something small
+                last[LAST] = str(behind)
             self._newest, self._newest_name = behind + 1, told[NAME]  # what it is to get
             try:
                 return await self._add(subject, payload, told | last, behind)

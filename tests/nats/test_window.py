@@ -2,14 +2,20 @@
 
 import asyncio
 
+import nats
 import pytest
+from nats.js.api import DiscardPolicy
 
+from futebus.nats.access import Access
+from futebus.nats.address import read_servers
+from futebus.nats.connection import Servers
 from futebus.nats.errors import NatsError
-from futebus.nats.stream import LAST_OF_ALL, Overtaken, Stream
+from futebus.nats.stream import LAST_OF_ALL, NAME, Overtaken, Stream
 from futebus.nats.window import Window
 
 from ..helpers.nats import Server
-from ..helpers.published import ask, messages
+from ..helpers.published import Proxy, ask, messages
+from ..helpers.waiting import DEADLINE
 
 COUNT = 60
 
@@ -81,6 +87,41 @@ def test_others_come_between(keeping: Server) -> None:
     assert kept.numbers == list(range(COUNT))
     assert found(keeping) == expected()
     assert found(keeping, "lines.b") == [b"other\n"] * (COUNT // 5)
+
+
+def test_nothing_is_stored_behind_what_a_full_stream_refuses(keeping: Server) -> None:
+    """Though somebody who hears that gives its name to something else there, for which there is room."""
+    kept = Kept()
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"], max_bytes=5500, discard=DiscardPolicy.NEW)
+        other = await nats.connect(keeping.url)
+        heard = await other.subscribe("lines.a")
+        await other.flush()
+        network = Proxy(keeping.port)
+        connection = await Servers(read_servers(f"nats://127.0.0.1:{network.port}"), Access(), "a test").connect()
+        slow = Stream(connection, stream.name)
+        await slow.state()
+        window = Window(slow, "lines.a", 0, kept, kept.removed)
+        await window.put(text(0), {}, "n0", 0)
+        await window.finish()
+        await heard.next_msg(DEADLINE)
+        network.holds = b"maximum bytes exceeded"
+        await window.put(b"1" * 5500 + b"\n", {}, "n1", 1)
+        headers = (await heard.next_msg(DEADLINE)).headers or {}
+        assert (await other.jetstream().publish("lines.b", b"other\n", headers={NAME: headers[NAME]})).seq == 2
+        await window.put(text(2), {}, "n2", 2)
+        await heard.next_msg(DEADLINE)
+        network.mend()
+        with pytest.raises(NatsError, match="maximum bytes exceeded"):
+            await window.finish()
+        await window.close()
+        await connection.close()
+        await other.close()
+        network.close()
+
+    ask(keeping.url, work)
+    assert found(keeping) == expected(1)
 
 
 def test_others_come_all_the_time(keeping: Server) -> None:
