@@ -718,7 +718,8 @@ class Endpoint(Generic[Item]):
         except (ClientError, NotOpen) as error:
             if not is_own(error):
                 raise
-            return isinstance(error, NoBus | NotOpen)
+            # Or it can never be asked about, by this process.
+            return isinstance(error, NoBus | NotOpen) or error.errno in (errno.ENOTTY, errno.EACCES, errno.EPERM)
 
     def _keep(self, gone: Opening, closings: int) -> None:
         """Takes what can still be read from a channel that has ended, before that is left. Nobody else may read meanwhile.

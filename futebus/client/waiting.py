@@ -190,20 +190,20 @@ class Waiting(Endpoint[Item]):
                     time.sleep(SOON_SECONDS)  # a handler has opened it again
                 if not is_read:
                     self._keep(gone, closings)
+            except BaseException:  # the handler of a signal has raised, and has opened it again before
+                if self._closings == closings and self._now.file >= 0 and self._now is not gone and not self._is_read(gone):
+                    self._keep(gone, closings)
+                raise
             finally:
                 if gone in self._leaving:
                     self._leaving[gone] = None
                 del readers[hand]
-        except BaseException:  # the handler of a signal has raised: who comes next finds what there was
+        except BaseException:  # if nobody has opened it again, who comes next finds what there was
             if self._closings == closings and self._now.file < 0:
                 self._now = gone
                 self._leaving.pop(gone, None)
             elif self._now is not gone:
-                try:
-                    if self._closings == closings:  # it has opened it again
-                        self._keep(gone, closings)
-                finally:
-                    self._close(gone)
+                self._close(gone)
             raise
         self._close(gone)  # if the handler of a signal raises here, whoever opens the channel does that
         return True
@@ -253,7 +253,7 @@ class Waiting(Endpoint[Item]):
         held: list[Any] = [None, False]
         try:
             # Who has it lets go of it at once, unless the handler of a signal has come in between.
-            self._acquire(lambda: hurry.lock, held, closings, max(end, time.monotonic() + LOOK_SECONDS))
+            self._acquire(lambda: opening.hurry.lock, held, closings, max(end, time.monotonic() + LOOK_SECONDS))
             if not held[-1]:
                 raise TimedOut(errno.ETIMEDOUT, f"{self.path}: {what}")
             hurry.is_told = True

@@ -108,8 +108,10 @@ class Stream:
         self.name = name
         self.jetstream = connection.client.jetstream(timeout=PATIENCE)
         """It, as nats-py has it."""
-        self._is_one_server = self._is_refusing = False
+        self._is_one_server = False
         """Whether one server alone keeps it."""
+        self._is_refusing = False
+        """Whether it refuses what it has no room for."""
         self.room = Room(lambda: connection.max_payload, placing(name))
         """What a message has room for. What the stream itself allows counts when its state was asked for."""
         self._created = ""

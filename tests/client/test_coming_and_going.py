@@ -298,6 +298,20 @@ def test_a_master_has_not_ended_because_he_cannot_be_asked_about(bus: Mount, mon
         assert slave.joins == 1
 
 
+def test_a_master_who_can_never_be_asked_about_is_left(bus: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    def inquire(_: int) -> None:
+        raise OSError(errno.ENOTTY, os.strerror(errno.ENOTTY))
+
+    master = client.collect(bus / "U_x")
+    with client.connect(bus / "U_x", again=True) as slave:
+        master.close()
+        monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
+        monkeypatch.setattr("futebus.client.channel.inquire", inquire)
+        with client.collect(bus / "U_x") as again:
+            assert slave.send("text", timeout=DEADLINE) == 1
+            assert again.read(timeout=DEADLINE) == "text"
+
+
 def test_a_child_that_is_forked_in_a_call_does_not_wait_for_a_thread_of_its_parent(
     bus: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
