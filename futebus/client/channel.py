@@ -21,7 +21,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..core.inquiry import SHUT, Inquiry
 from ..core.kinds import LETTERS, has_master
@@ -156,6 +156,8 @@ def begin_of_line(lines: bytes, start: int, first: int = 0) -> int:
     """Where the line begins that `start` is in; `first` if that is behind it."""
     return max(lines.rfind(b"\n", 0, start) + 1, first)
 
+
+Told = TypeVar("Told")
 
 _THERE: "weakref.WeakSet[Endpoint[Any]]" = weakref.WeakSet()
 """All channels of this process."""
@@ -292,21 +294,35 @@ class Endpoint(Generic[Item]):
         return self._inquire(self._now)
 
     def _inquire(self, opening: Opening) -> Inquiry:
-        others, hand = self._inside.others, Hand()
-        hand.thread, hand.opening = threading.get_native_id(), opening
         try:
-            others[hand] = None  # whoever closes it meanwhile, its number does not become another file's
-            file = opening.file if opening is self._now else -1
-            if file < 0:
-                if self._comes_again and not self._is_left:
-                    raise NoBus(errno.ENOTCONN, f"{self.path} has gone, and is not open again yet")
-                raise self._left()
-            return inquire(file)
+            told = self._ask(opening, inquire)
         except OSError as error:
-            if isinstance(error, ClientError) or not is_own(error):
+            if not is_own(error):
                 raise
             self._check_open(opening, error)
             raise not_read(str(self.path), error) from None
+        if told is None:
+            if self._comes_again and not self._is_left:
+                raise NoBus(errno.ENOTCONN, f"{self.path} has gone, and is not open again yet")
+            raise self._left()
+        return told
+
+    def _ask(self, opening: Opening, ask: Callable[[int], Told]) -> Told | None:
+        """Asks the bus something about an opening of the channel, if that is open.
+
+        Args:
+            opening: that one.
+            ask: is given its descriptor. Whoever closes it meanwhile, the number does not become another file's.
+
+        Returns:
+            What it has told; None if it has been left.
+        """
+        others, hand = self._inside.others, Hand()
+        hand.thread, hand.opening = threading.get_native_id(), opening
+        try:
+            others[hand] = None
+            file = opening.file if opening is self._now else -1
+            return ask(file) if file >= 0 else None
         finally:
             del others[hand]
             self._tidy()
@@ -934,14 +950,9 @@ class Mastery(Endpoint[Item]):
         self._is_shut = True  # before another thread that reads finds the end
         if opening.file < 0:
             return  # it is away, and does not come again
-        others, hand = self._inside.others, Hand()
-        hand.thread, hand.opening = threading.get_native_id(), opening
         try:
-            others[hand] = None  # as in `_inquire`
-            file = opening.file if opening is self._now else -1
-            if file < 0:
+            if self._ask(opening, lambda file: fcntl.ioctl(file, SHUT)) is None:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-            fcntl.ioctl(file, SHUT)
         except OSError as error:
             wrong = not_read(str(self.path), error)
             if is_own(error) and self.way.again and not self._is_left and (opening is not self._now or isinstance(wrong, NoBus)):
@@ -951,6 +962,3 @@ class Mastery(Endpoint[Item]):
             self._is_shut = False
             self._check_open(opening, error)
             raise wrong from None
-        finally:
-            del others[hand]
-            self._tidy()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -130,7 +130,7 @@ class Publisher:
         self._is_doubtful = False
         """Whether the stream may have the message that is being sent."""
 
-    def __enter__(self) -> "Publisher":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -9,6 +9,7 @@ import pytest
 from futebus.nats import runs
 from futebus.nats.errors import Away
 from futebus.nats.stream import Stream
+from futebus.spark.remote import Place
 from futebus.spark.sink.journal import Journal, Record, State
 from futebus.spark.sink.numbered import Publisher
 from futebus.spark.sink.outlet import SinkError
@@ -174,34 +175,45 @@ def test_a_stream_that_is_made_anew_has_nothing_of_a_query(
         assert text_of(messages(keeping.url)) == "b\n"
 
 
+class Ending(Publisher):
+    """Ends behind its first message, all of which is removed with what is before it.
+
+    Args:
+        place, directory: as for `Publisher`.
+        error: how it ends.
+    """
+
+    def __init__(self, place: Place, directory: Path, error: Exception) -> None:
+        super().__init__(place, directory, QUERY)
+        self.has_ended = False
+        self._error = error
+
+    async def _added(self, stream: Stream, *what: Any) -> int:
+        number = await super()._added(stream, *what)
+        if not self.has_ended:
+            self.has_ended = True
+            await stream.jetstream.purge_stream("LINES")
+            raise self._error
+        return number
+
+
 @pytest.mark.parametrize("is_killed", [True, False])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_what_is_removed_before_anybody_knows_that_it_was_there_is_sent_again(
     keeping: Server, filled: Filled, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_first: bool, is_killed: bool
 ) -> None:
     """Its publisher was killed, or the connection. Whether it was there, and all of it, nobody can know."""
-
-    class Ending(Publisher):
-        async def _added(self, stream: Stream, *what: Any) -> int:
-            number = await super()._added(stream, *what)
-            if not ends:
-                ends.append(number)
-                await stream.jetstream.purge_stream("LINES")
-                raise OSError("the end") if is_killed else Away("the end")
-            return number
-
-    ends: list[int] = []
     if not is_first:
         publish(keeping.url, tmp_path, 0, "before\n")
         filled.purge(2)
     portions = staged(tmp_path, 1, "a\nb\n", "c\n")
-    with Ending(place_of(keeping.url), tmp_path, QUERY) as publisher:
+    with Ending(place_of(keeping.url), tmp_path, OSError("the end") if is_killed else Away("the end")) as publisher:
         if is_killed:
             with pytest.raises(OSError, match="the end"):
                 publisher.publish(1, portions)
         else:
             publisher.publish(1, portions)
-    assert ends
+    assert publisher.has_ended
     publish(keeping.url, tmp_path, 1, "other\n")
     assert text_of(messages(keeping.url)) == "a\nb\nc\n"
     told = capsys.readouterr().err
@@ -215,24 +227,13 @@ def test_what_is_removed_with_what_was_before_it_is_sent_again(
     keeping: Server, filled: Filled, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_first: bool
 ) -> None:
     """Which may be somebody else's, from before this query. Nobody's is in the way then."""
-
-    class Ending(Publisher):
-        async def _added(self, stream: Stream, *what: Any) -> int:
-            number = await super()._added(stream, *what)
-            if not ends:
-                ends.append(number)
-                await stream.jetstream.purge_stream("LINES")
-                raise Away("the end")
-            return number
-
-    ends: list[int] = []
     if is_first:
         filled.do(lambda stream: stream.jetstream.publish("lines.out", b"left\n"))
     else:
         publish(keeping.url, tmp_path, 0, "before\n")
-    with Ending(place_of(keeping.url), tmp_path, QUERY) as publisher:
+    with Ending(place_of(keeping.url), tmp_path, Away("the end")) as publisher:
         publisher.publish(1, staged(tmp_path, 1, "a\nb\n", "c\n"))
-    assert ends
+    assert publisher.has_ended
     assert text_of(messages(keeping.url)) == "a\nb\nc\n"
     words = "no message of this query any more: 2 lines that were just being sent are sent again, and may arrive twice\n"
     assert words in capsys.readouterr().err
