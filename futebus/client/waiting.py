@@ -190,9 +190,12 @@ class Waiting(Endpoint[Item]):
                     time.sleep(SOON_SECONDS)  # a handler has opened it again
                 if not is_read:
                     self._keep(gone, closings)
-            except BaseException:  # the handler of a signal has raised, and has opened it again before
-                if self._closings == closings and self._now.file >= 0 and self._now is not gone and not self._is_read(gone):
-                    self._keep(gone, closings)
+            except BaseException:  # the handler of a signal has raised
+                try:
+                    self._keep_behind(gone, closings)
+                except BaseException:  # and another one
+                    self._keep_behind(gone, closings)
+                    raise
                 raise
             finally:
                 if gone in self._leaving:
@@ -207,6 +210,19 @@ class Waiting(Endpoint[Item]):
             raise
         self._close(gone)  # if the handler of a signal raises here, whoever opens the channel does that
         return True
+
+    def _keep_behind(self, gone: Opening, closings: int) -> None:
+        """Takes what can still be read from a channel that has ended, if the handler of a signal has opened it again meanwhile.
+
+        Args:
+            gone: that one, which nobody begins to read any more.
+            closings: how often its owner had closed it when the call began.
+        """
+        while self._closings == closings and self._now.file >= 0 and self._now is not gone:
+            if not self._is_read(gone):
+                self._keep(gone, closings)
+                return
+            time.sleep(SOON_SECONDS)
 
     def _is_read(self, opening: Opening) -> bool:
         """Whether another thread reads there. This one does so too, if it runs the handler of a signal."""

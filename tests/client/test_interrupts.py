@@ -13,6 +13,7 @@ import pytest
 
 import futebus.client as client
 from futebus.client.channel import Endpoint
+from futebus.client.opening import Opening
 
 from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.signals import Handler, Interrupt, at_a_place, at_a_signal, interrupted, interrupted_twice
@@ -208,14 +209,18 @@ def test_a_handler_that_reads_at_any_moment_gets_nothing_before_what_is_kept(bus
 
 
 @pytest.mark.parametrize("is_back", [False, True])
-def test_a_handler_that_sends_and_raises_at_any_moment_loses_nothing_that_is_kept(bus: Mount, *, is_back: bool) -> None:
-    """Whether it finds a master or not."""
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_handler_that_sends_and_raises_at_any_moment_loses_nothing_that_is_kept(
+    bus: Mount, *, is_back: bool, twice: bool
+) -> None:
+    """Whether it finds a master or not, and whether or not another one raises right behind it."""
 
     def send() -> None:
         if is_back:
             masters.append(client.collect(bus / "U_x"))
         slave.send("text", timeout=0)
-        raise Interrupt
+        if not twice:
+            raise Interrupt
 
     for place in itertools.count():
         masters: list[client.Reader[str]] = []
@@ -223,7 +228,8 @@ def test_a_handler_that_sends_and_raises_at_any_moment_loses_nothing_that_is_kep
             slave = client.connect(bus / "U_x", again=True)
             master.send("1", "2", "3")
         with slave:
-            with contextlib.suppress(client.TimedOut, Interrupt), at_a_place(place, "futebus.client.", send) as hits:
+            interrupting = (interrupted_twice if twice else at_a_place)(place, "futebus.client.", send)
+            with contextlib.suppress(client.TimedOut, Interrupt), interrupting as hits:
                 slave.send("text", timeout=0)
             got: list[str] = []
             with contextlib.suppress(client.TimedOut):
@@ -235,6 +241,39 @@ def test_a_handler_that_sends_and_raises_at_any_moment_loses_nothing_that_is_kep
         if not hits:
             break
     assert place > 50
+
+
+def test_what_a_raising_handler_has_left_is_kept_as_soon_as_nobody_reads_there(
+    bus: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has opened the channel again, while what is left there was to be kept."""
+    with client.collect(bus / "U_x") as master:
+        slave = client.connect(bus / "U_x", again=True)
+        master.send("1", "2", "3")
+    gone, looks, reading = slave._now, itertools.count(1), slave._hand()
+    reading.thread, reading.opening = 0, slave._now
+    is_read = slave._is_read
+
+    def look(opening: Opening) -> bool:
+        number = next(looks)
+        if opening is gone and number == 2:
+            slave._inside.readers[reading] = None  # it is another thread's, which has not begun to read
+            masters.append(client.collect(bus / "U_x"))
+            slave.send("text", timeout=0)
+            raise Interrupt
+        if number == 4:
+            del slave._inside.readers[reading]
+        return is_read(opening)
+
+    masters: list[client.Reader[str]] = []
+    monkeypatch.setattr(slave, "_is_read", look)
+    with slave:
+        with pytest.raises(Interrupt):
+            slave.send("text", timeout=0)
+        monkeypatch.undo()
+        assert [slave.read(timeout=DEADLINE) for _ in range(3)] == ["1", "2", "3"]
+    for each in masters:
+        each.close()
 
 
 def test_what_a_handler_opens_anew_at_any_moment_stays_open(bus: Mount) -> None:

@@ -120,10 +120,11 @@ def at_a_place(place: int, package: str, do: Handler) -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def interrupted_twice(place: int, package: str) -> Iterator[list[str]]:
-    """Raises at a place, as `at_a_place` does something there, and once more where the next function begins."""
+def interrupted_twice(place: int, package: str, do: Handler = lambda: None) -> Iterator[list[str]]:
+    """Does something at a place, as `at_a_place` does, and raises there, and once more where the next function begins."""
 
     def first() -> None:
+        do()
         sys.settrace(second)
         raise Interrupt
 
