@@ -840,6 +840,7 @@ def test_messages_of_other_subjects_that_were_removed_are_not_said_to_be_lost(
     link.wait_for("had been removed before it was known whether they were of lines.mine")
     assert "900 messages of nats://" in link.words
     assert "could be delivered" not in link.words
+    until(lambda: info_of(keeping.url).num_waiting, "it has seen what there is, and waits for more")
     link.end()
     # Now it is known that there is nothing else, up to the last one.
     link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines.mine", place)
