@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as all of Spark's users call it)
 from pyspark.sql.types import StructType
 
-from ..core.text import counted
+from ..core.text import counted, spanned
 from ..nats.errors import Away, NatsError, NoStream
 from ..nats.marks import kept, marked, newest
 from ..nats.reader import Reader
@@ -109,10 +109,8 @@ class StreamArchive(Archive):
             return begin, (0, 0, 0) if is_over else at.lost
         if self._said != (begin, at.line):
             self._said = begin, at.line
-            self._say(
-                f"{self._place.shown} has lost its last messages, {begin} to {at.line} of those that are archived, and given"
-                " their numbers to others: these are archived, too"
-            )
+            lost = f"the last of what is archived, {spanned(begin, at.line, 'message')}"
+            self._say(f"{self._place.shown} has lost {lost}, and has others there now: these are archived, too")
         until = now + int(AGAIN_SECONDS * 1e9)
         return begin, (begin, at.line, until) if is_over else (min(first, begin), max(end, at.line), until)
 

@@ -84,14 +84,35 @@ def counted(number: int, what: str, form: str = "") -> str:
     return f"{number:{form}} {what}{'s' * (number != 1)}"
 
 
+def spanned(first: int, stop: int, what: str = "line") -> str:
+    """Which of a sequence: `line 5`, `lines 5 to 9`.
+
+    Args:
+        first: the number of the first of them.
+        stop: the number behind the last.
+        what: they are.
+    """
+    return f"{what} {first}" if stop - first == 1 else f"{what}s {first} to {stop - 1}"
+
+
 def are(number: int) -> str:
     """The verb for so many of something: `is`, `are`."""
     return "is" if number == 1 else "are"
 
 
+def have(number: int) -> str:
+    """The verb for so many of something: `has`, `have`."""
+    return "has" if number == 1 else "have"
+
+
+def were(number: int) -> str:
+    """The verb for so many of something: `was`, `were`."""
+    return "was" if number == 1 else "were"
+
+
 def unlogged(number: int) -> str:
     """How many lines a log lacks: `3 lines were not logged`."""
-    return f"{counted(number, 'line')} {'was' if number == 1 else 'were'} not logged"
+    return f"{counted(number, 'line')} {were(number)} not logged"
 
 
 def duration(nanoseconds: int) -> str:

@@ -8,7 +8,7 @@ time. Which of two is earlier tells nothing.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..core.text import counted
+from ..core.text import counted, spanned
 from ..nats.marks import Mark, Passed, kept
 from ..nats.state import State
 from ..nats.stream import Stream
@@ -78,7 +78,7 @@ async def known(stream: Stream, state: State, progress: Progress, warn: Callable
         return Known(taken, max(taken, state.first - 1), is_new=True)
     same = await agreed(stream, state, reached, progress.marks)
     if taken > state.last:
-        warn(f"{stream.shown} has lost the messages {state.last + 1} to {taken}, which had been delivered")
+        warn(f"{stream.shown} has lost {spanned(state.last + 1, taken + 1, 'message')}, which had been delivered")
     if same < min(taken, state.last):
         warn(f"{stream.shown} has others than were delivered from message {same + 1} on: they are delivered")
     if same < taken:

@@ -17,6 +17,7 @@ from ..client.channel import RETRY_SECONDS
 from ..client.inquire import inquire
 from ..core.inquiry import Inquiry, is_taken, left_of
 from ..core.kinds import has_master
+from ..core.text import counted, were
 from ..host.patience import Patience
 from ..spool import SpoolWriter
 from ..spool.files import FULL
@@ -388,5 +389,6 @@ class Drain:
                     raise
                 self._must_look = True
                 return
-            self._say(f"{self.channel}: {now - self._dropped} lines were lost: {TOO_FAST}")
+            lost = now - self._dropped
+            self._say(f"{self.channel}: {counted(lost, 'line')} {were(lost)} lost: {TOO_FAST}")
             self._dropped = now

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..client.inquire import inquire
 from ..client.shut import shut
 from ..core.inquiry import Inquiry, left_of
-from ..core.text import counted
+from ..core.text import are, counted
 
 UNTAKEN = "ended before everything that was queued was taken"
 """What is said when something is left."""
@@ -52,7 +52,7 @@ def in_words(left: int) -> str:
     Args:
         left: how many lines it is.
     """
-    return f"{UNTAKEN}; {counted(left, 'line')} of it {'is' if left == 1 else 'are'} lost"
+    return f"{UNTAKEN}; {counted(left, 'line')} of it {are(left)} lost"
 
 
 def end(descriptor: int) -> None:

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from ..client.channel import RETRY_SECONDS
 from ..core.inquiry import Inquiry, left_of
-from ..core.text import counted
+from ..core.text import counted, were
 from ..host.mounted import ANSWER_SECONDS
 from ..host.patience import Patience
 from ..host.service import ServiceManager
@@ -252,7 +252,7 @@ class Holder:
                 self._tell_untaken()
             return False
         if earlier:
-            self._say(f"{channel}: {counted(earlier, 'line')} {'was' if earlier == 1 else 'were'} lost: {TOO_FAST}")
+            self._say(f"{channel}: {counted(earlier, 'line')} {were(earlier)} lost: {TOO_FAST}")
         if left:
             self._complain(f"{channel}: {in_words(left)}")
         elif is_unknown:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from ..core.text import are, counted, size
+from ..core.text import are, counted, size, spanned, were
 from ..host.troubles import Troubles
 from ..nats import runs
 from ..nats.connection import Servers
@@ -250,22 +250,22 @@ class Publisher:
                 if note.marks and not await ours.has_lost(state, note.marks[-1]):
                     at = max(at, note.checked)  # somebody has removed the last; who does that does not want it back
                 else:
-                    self._say(
-                        f"{stream.shown} has lost the lines {at} to {note.next}, which it had confirmed; they go there again"
-                    )
+                    lost = f"{stream.shown} has lost {spanned(at, note.next)}"
+                    self._say(f"{lost}, which it had confirmed, and is sent that again")
         elif is_known:
             at = note.checked  # whether it had the others nobody knows any more
             if not is_anew and note.marks and stream.max_payload == note.most and not await ours.has_lost(state, note.marks[-1]):
                 at = note.next  # it had room for them, and they have gone by its limits
             if is_anew:
                 lost = f"what that one had, up to line {at}, is not in it"
-                again = f"; the lines {at} to {note.next}, which were confirmed last, go there, since it may not have had them"
+                again = f"; what was confirmed last, {spanned(at, note.next)}, goes there, since it may not have had that"
                 self._say(f"{stream.shown} is another stream than before: {lost}{again * (at < note.next)}")
             if not is_anew and await ours.has_lost(state, note.last):
                 there = await ours.there(state, note.marks)
                 at = there[-1].next if there else begin
                 lost = f"has lost messages that it had confirmed, and all of {self._subject}"
-                self._say(f"{stream.shown} {lost}: the lines {at} to {note.next} go there again")
+                again = f", and is sent {spanned(at, note.next)} again"
+                self._say(f"{stream.shown} {lost}{again * (at < note.next)}")
         else:
             at = begin
         if at > end:
@@ -275,8 +275,8 @@ class Publisher:
                 " this is an old copy, or lines were lost from it; a new spool can go on behind it, with --take-over"
             )
         if at < begin:
-            then = "before they were published" if at >= note.next else "since, and cannot go there again"
-            self._complain(f"{self._spool.path}: the lines {at} to {begin} were removed {then}")
+            then = "before being published" if at >= note.next else "since, and cannot go there again"
+            self._complain(f"{self._spool.path}: {spanned(at, begin)} {were(begin - at)} removed {then}")
             at = begin
         marks = () if is_anew else await ours.there(state, tuple(mark for mark in note.marks if mark.next <= at))
         self._checked = time.monotonic()
@@ -343,7 +343,7 @@ class Publisher:
         self._flush_in_time()
 
     def _removed(self, run: Outgoing) -> None:
-        lines = f"the lines {run.line} to {run.next} went there again"
+        lines = f"{spanned(run.line, run.next)} went there again"
         self._say(f"{self._target.address.shown} has removed what it was sent, before it was known to be there: {lines}")
 
     @staticmethod

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ..core.text import counted, printable
+from ..core.text import counted, printable, spanned
 from ..core.text import size as readable_size
 from ..spool import LinesDamaged, LinesGone, Mark, Piece, Spool
 from ..spool.layout import segment_firsts, with_stops
@@ -41,9 +41,9 @@ def offset_of(spool: Spool, place: Place) -> int:
 
 def _extent(spool: Spool) -> str:
     """Which lines a spool has."""
-    if spool.end - spool.begin < 2:
-        return f"line {spool.begin} only" if spool.end > spool.begin else f"no lines (the next one is {spool.end})"
-    return f"the lines {spool.begin} to {spool.end - 1}"
+    if spool.end == spool.begin:
+        return f"no lines (the next one is {spool.end})"
+    return spanned(spool.begin, spool.end)
 
 
 def replay(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ..core.lines import lines as scan
 from ..core.lines import nul
+from ..core.text import are, have, spanned
 
 FORMAT = 2
 """Of the directory; a number in `spool.json` that a later layout would count up.
@@ -84,7 +85,8 @@ class LinesDamaged(LinesGone):
     """
 
     def __init__(self, file: str | Path, first: int, stop: int) -> None:
-        super().__init__(f"{file} is damaged, as a loss of power may do: its lines {first} to {stop} (not included) are lost")
+        lost = f"its {spanned(first, stop)} {are(stop - first)} lost"
+        super().__init__(f"{file} is damaged, as a loss of power may do: {lost}")
         self.file, self.first, self.stop = file, first, stop
 
 
@@ -225,7 +227,7 @@ def gone(path: Path, first: int, stop: int) -> "LinesGone":
     """
     if path.with_suffix(".index").exists():
         return LinesDamaged(path, first, stop)
-    return LinesGone(f"lines {first} to {stop} of {path.parent} have been removed")
+    return LinesGone(f"{spanned(first, stop)} of {path.parent} {have(stop - first)} been removed")
 
 
 def found_without(lines: Path) -> str:

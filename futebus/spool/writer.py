@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
-from ..core.text import counted
+from ..core.text import are, counted
 from . import older
 from .files import FULL, OWN_MODE, blamed, close_all
 from .last import LastSegment
@@ -231,7 +231,7 @@ class SpoolWriter:
         """Has it told that lines are cut off, if there were any."""
         if count:
             words = f"{counted(count, 'line')} from {first} on did not reach the disk before a loss of power"
-            self._tell(f"{self.path}: {words}, and {'is' if count == 1 else 'are'} cut off")
+            self._tell(f"{self.path}: {words}, and {are(count)} cut off")
 
     def _tell(self, words: str) -> None:
         """Has something told that nobody finds again."""

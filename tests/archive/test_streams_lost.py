@@ -96,8 +96,7 @@ def test_numbers_that_a_stream_gives_anew(keeping: Server, filled: Filled, opene
         opened.open()
     assert opened.add() == more
     words = (
-        f"{filled.url} has lost its last messages, 3 to 6 of those that are archived, and given their numbers to others:"
-        " these are archived, too"
+        f"{filled.url} has lost the last of what is archived, messages 3 to 5, and has others there now: these are archived, too"
     )
     assert opened.said == [words] * bool(more)
     assert opened.add() == 0
@@ -230,7 +229,7 @@ def test_numbers_that_are_given_anew_by_a_clock_that_is_behind(
     said += renew(filled, 4, 2)
     assert opened.add() == 4
     assert sorted(opened.values) == sorted(said)
-    assert "has lost its last messages, 3 to 6 of those" in opened.said[0]
+    assert "has lost the last of what is archived, messages 3 to 5, and" in opened.said[0]
 
 
 def test_a_clock_that_is_put_back_loses_nothing(filled: Filled, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,8 +260,7 @@ def test_what_was_not_lost_comes_again(keeping: Server, filled: Filled, opened: 
     filled.outside(b"lost")
     assert opened.add() == 2
     assert opened.said == [
-        f"{filled.url} has lost its last messages, 6 to 9 of those that are archived, and given their numbers to others:"
-        " these are archived, too",
+        f"{filled.url} has lost the last of what is archived, messages 6 to 8, and has others there now: these are archived, too",
         f"1 line of {filled.url} came again: archived already, and left out",
     ]
     opened.open()
@@ -295,7 +293,7 @@ def test_a_running_archive_of_a_stream_that_loses_its_last_messages(
     said += renew(filled, 4, 2)
     until(lambda: process.poll() is not None or archived(root) == len(said), "archived", SLOW)
     kill(process)
-    assert "3 to 6 of those that are archived, and given their numbers to others" in process.communicate()[1]
+    assert "messages 3 to 5, and has others there now" in process.communicate()[1]
     filled._lines["lines.a"] = 2
     filled.say(*said[2:5])
     process = start(*COMMAND, *QUICK, "--once", filled.url, root)

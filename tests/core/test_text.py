@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from futebus.core.text import SLICE, SLICE_CHARACTERS, duration, escape, printable, progress, size, table
+from futebus.core.text import SLICE, SLICE_CHARACTERS, duration, escape, printable, progress, size, spanned, table
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,13 @@ def test_a_step_of_a_table_of_long_names_is_no_longer_than_others() -> None:
 )
 def test_progress(done: int, total: int, seconds: float, words: str) -> None:
     assert progress(done, total, seconds, "line") == words
+
+
+def test_which_lines() -> None:
+    """As people count: with the last one."""
+    assert spanned(5, 6) == "line 5"
+    assert spanned(5, 7) == "lines 5 to 6"
+    assert spanned(0, 10, "message") == "messages 0 to 9"
 
 
 def test_what_was_escaped_is_remembered_within_bounds() -> None:

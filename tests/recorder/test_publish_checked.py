@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from futebus.core.text import spanned
 from futebus.nats.stream import Stream
 from futebus.recorder.target import Note, kept_from, read_note
 
@@ -222,9 +223,7 @@ def test_what_a_stream_confirmed_last_before_it_was_deleted_goes_to_the_next_one
     os.kill(publisher, signal.SIGCONT)
     (bus / "U_x").write_bytes(numbered(at, at + 1))
     before = f"is another stream than before: what that one had, up to line {checked}, is not in it"
-    recorder.wait_for(
-        f"{before}; the lines {checked} to {at}, which were confirmed last, go there, since it may not have had them"
-    )
+    recorder.wait_for(f"{before}; what was confirmed last, {spanned(checked, at)}, goes there, since it may not have had that")
     wait_for_line(keeping.url, "lines", at + 1)
     recorder.end()
     assert b"".join(message.data for message in messages(keeping.url)) == numbered(checked, at + 1)

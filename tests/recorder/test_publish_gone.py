@@ -65,7 +65,7 @@ def test_it_goes_there_again(bus: Mount, recording: Recording, keeping: Server, 
     found = [message for message in messages(keeping.url) if message.sequence > before]
     assert b"".join(message.data for message in found) == numbered(1, 5)
     said = re.search(
-        "has removed what it was sent, before it was known to be there: the lines 1 to [2-5] went there again", recorder.words
+        "has removed what it was sent, before it was known to be there: lines? 1( to [2-4])? went there again", recorder.words
     )
     assert bool(said) == is_alone  # else it has got another name by then
     assert "has not stored yet" not in recorder.words

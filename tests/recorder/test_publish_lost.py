@@ -59,7 +59,7 @@ def test_a_stream_that_has_lost_its_end(bus: Mount, recording: Recording, keepin
     shutil.rmtree(place / "nats1" / "jetstream")
     shutil.copytree(place / "before", place / "nats1" / "jetstream")
     keeping.begin()
-    recorder.wait_for("has lost the lines 30 to 50, which it had confirmed; they go there again")
+    recorder.wait_for("has lost lines 30 to 49, which it had confirmed, and is sent that again")
     wait_for_line(keeping.url, "lines", 50)
     recorder.end()
     assert lines_in(messages(keeping.url)) == numbered(0, 50)
@@ -89,7 +89,7 @@ def test_a_stream_that_has_lost_all_of_a_subject(bus: Mount, recording: Recordin
         recorder.end()
     ask(keeping.url, lambda stream: say(stream, come))
     recorder = recording(bus / "U_x", *to, spool=recorder.spool)
-    recorder.wait_for("has lost messages that it had confirmed, and all of lines.a: the lines 0 to 30 go there again")
+    recorder.wait_for("has lost messages that it had confirmed, and all of lines.a, and is sent lines 0 to 29 again")
     (bus / "U_x").write_bytes(numbered(30, 40))
     wait_for_line(keeping.url, "lines.a", 40)
     recorder.end()
@@ -127,7 +127,7 @@ def test_of_what_was_removed_before_the_end_was_lost_little_goes_there_again(
     recorder = recording(bus / "U_x", *to, spool=recorder.spool)
     say(230, 240)
     recorder.end()
-    again = re.search("all of lines: the lines ([0-9]+) to 230 go there again", recorder.words)
+    again = re.search("all of lines, and is sent lines ([0-9]+) to 229 again", recorder.words)
     assert bool(again) == is_lost
     begin = int(again[1]) if again else 230
     assert b"".join(message.data for message in messages(keeping.url)) == numbered(begin, 240)

@@ -61,7 +61,7 @@ def test_a_hole_is_told_with_its_lines(path: Path) -> None:
     first = int(second.stem)
     hole(second, 8192, 4096)
     spool = Spool(path)
-    with pytest.raises(LinesDamaged, match=f"{second} is damaged, .* lines {first + 50} to {first + 100} ") as caught:
+    with pytest.raises(LinesDamaged, match=f"{second} is damaged, .* lines {first + 50} to {first + 99} ") as caught:
         lines_of(spool)
     assert (caught.value.first, caught.value.stop) == (first + 50, first + 100)
     # The hole goes on in the next append.
@@ -89,7 +89,7 @@ def test_a_hole_within_a_line_is_seen(tmp_path: Path) -> None:
         writer.append(b"x" * 20_000 + b"\n")
         writer.append(b"y" * 20_000 + b"\n")
     hole(files(path, ".lines")[0], 8192, 512)
-    with pytest.raises(LinesDamaged, match=r"lines 0 to 1 "):
+    with pytest.raises(LinesDamaged, match="its line 0 is lost"):
         lines_of(path)
     assert lines_of(path, 1, 2) == b"y" * 20_000 + b"\n"
     with SpoolWriter(path, "B_x") as writer:
@@ -166,7 +166,7 @@ def test_a_segment_that_is_not_whole_is_told_by_readers_and_by_who_opens_it(path
             assert writer.end == 3000
         assert len(writer.damage) == 1
         assert str(path) in writer.damage[0]
-        assert f"to {third} (not included) are lost" in writer.damage[0]
+        assert f"to {third - 1} are lost" in writer.damage[0]
         writer.append(numbered(3000, 3010))
     assert lines_of(path, third, 3010) == numbered(third, 3010)
 
@@ -330,7 +330,7 @@ def test_a_mark_that_tells_of_more_bytes_than_there_are(path: Path) -> None:
     index = files(path, ".index")[-1]
     *before, last = [*MARK.iter_unpack(index.read_bytes())]
     index.write_bytes(b"".join(MARK.pack(*mark) for mark in [*before, (last[0], last[1] | 1 << 45, *last[2:])]))
-    with pytest.raises(LinesDamaged, match=f"its lines {before[-1][0]} to 3000"):
+    with pytest.raises(LinesDamaged, match=f"its lines {before[-1][0]} to 2999 are lost"):
         next(Spool(path).pieces(before[-1][0], 3000)).read()
     numbers, damage = found(path)
     assert numbers == [*range(before[-1][0])]
@@ -450,7 +450,7 @@ def test_the_command_says_which_lines(path: Path) -> None:
     shown = run(*RECORD, "--print", str(path))
     assert shown.returncode == 1
     assert shown.stderr.count("\n") == 1
-    assert f"{second} is damaged, as a loss of power may do: its lines {first} to {first + 50} (not included)" in shown.stderr
+    assert f"{second} is damaged, as a loss of power may do: its lines {first} to {first + 49} are lost" in shown.stderr
     shown = run(*RECORD, "--print", str(path), "--from", str(first + 50))
     assert shown.returncode == 0
     assert shown.stdout == numbered(first + 50, 3000).decode()

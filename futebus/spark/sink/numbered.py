@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from ...core.text import counted, spanned, were
 from ...host.durable import write_all
 from ...nats import runs
 from ...nats.errors import Away, NatsError, NoStream
@@ -206,8 +207,8 @@ class Publisher:
                 # Who comes behind its last message stops it for good; it was first.
                 raise SinkError(f"{self._place.shown} is a recorder's: a query needs a subject of its own")
             if record.intent:
-                lines = f"{record.intent} lines that were just being sent"
-                say(f"{self._place.shown} has no message of this query any more: {lines} are sent again, and may arrive twice")
+                lines = f"what was just being sent, {counted(record.intent, 'line')}"
+                say(f"{self._place.shown} has no message of this query any more: {lines}, is sent again, and may arrive twice")
         self._journal.note(record._replace(created=state.created))
 
     def _check_done(self, known: Known) -> None:
@@ -220,7 +221,7 @@ class Publisher:
             raise self._lost(known.next, end, known.batch + known.is_whole, last)
 
     def _lost(self, line: int, end: int, batch: int, last: int) -> SinkError:
-        lines = f"lines {line} to {end - 1} of this query, of "
+        lines = f"{spanned(line, end)} of this query, of "
         lines += f"batches {batch} to {last}" if batch < last else f"batch {last}"
         return SinkError(f"{self._place.shown} has lost {lines}, which it had taken: {_GONE}")
 
@@ -347,8 +348,8 @@ class Publisher:
             raise
 
     def _say_again(self, where: runs.Where) -> None:
-        lines = f"lines {where.line} to {where.next - 1} of this query"
-        say(f"{self._place.shown} has removed {lines} before they were known to be there: they were sent again")
+        again = f"{spanned(where.line, where.next)} of this query {were(where.next - where.line)} sent again"
+        say(f"{self._place.shown} has removed what it was sent, before it was known to be there: {again}")
 
 
 def forget(directory: Path, batch: int, files: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from ...client.channel import BLOCK
+from ...core.text import are, counted
 from ...host.durable import sync, write_all
 from ..telling import say
 from .journal import Journal, Record, State
@@ -164,7 +165,7 @@ def _publish_rest(journal: Journal, directory: Path, bus: Path) -> None:
 def _tell(segment: Portion, batch: int, lines: int) -> None:
     say(
         f"the publisher of batch {batch} was killed while it wrote to {segment.channel}:"
-        f" {lines} lines are sent again, and some or all of them may arrive twice"
+        f" {counted(lines, 'line')} {are(lines)} sent again, and some or all of them may arrive twice"
     )
 
 

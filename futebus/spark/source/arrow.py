@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
 from ...core.lines import split
+from ...core.text import have, spanned
 from ...spool import LinesDamaged, LinesGone, OnDamage, Piece, open_to_read
 from ..telling import Sentence
 
@@ -115,8 +116,8 @@ def _chunks(piece: Piece) -> Iterator[bytes]:
     try:
         descriptor = open_to_read(Path(piece.segment))
     except FileNotFoundError:
-        directory = Path(piece.segment).parent
-        raise LinesGone(f"lines {piece.first} to {piece.first + piece.lines} of {directory} have been removed") from None
+        which = f"{spanned(piece.first, piece.first + piece.lines)} of {Path(piece.segment).parent}"
+        raise LinesGone(f"{which} {have(piece.lines)} been removed") from None
     has_looked = False
     try:
         at, size = piece.start, BATCH_BYTES

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from ...core.text import are, have, spanned
 from ...nats import runs
 from ...nats.fetching import next_of
 from ...nats.marks import Mark, kept, marked
@@ -194,22 +195,34 @@ class Following:
         # Some versions of Spark only tell in this way, at a start, what the last batch was: it is done, and may be gone.
         if begin is None or begin >= stop or start == end:
             return
+
+        def which(first: int, behind: int) -> str:
+            return f"{spanned(first, behind, 'message')} of {self._name}"
+
+        def gone(first: int, behind: int) -> str:
+            return f"{which(first, behind)} {are(behind - first)} gone"
+
         state = self.state()
         if end["created"] != state.created:
-            self._lose(f"messages {begin} to {stop} of {self._name} are gone: it was made anew, at {state.created}")
+            self._lose(f"{gone(begin, stop)}: it was made anew, at {state.created}")
             return
         if (there := self._kept(end, state)) < stop:
             # What has their numbers now is of a batch that comes.
-            self._lose(f"messages {max(begin, there)} to {stop} of {self._name} are gone: it has lost its last messages")
+            self._lose(f"{gone(max(begin, there), stop)}: it has lost its last messages")
+            if there <= begin:
+                return
             stop = there
         if begin < state.first:
-            self._lose(f"messages {begin} to {min(stop, state.first)} of {self._name} have been removed before they were read")
+            missing = min(stop, state.first) - begin
+            self._lose(f"{which(begin, begin + missing)} {have(missing)} been removed before being read")
+            if missing == stop - begin:
+                return
             begin = state.first
         if self._options.place.subject is not None and self._options.fails_on_loss:
             # Tasks see what is missing, but not whether it was of this subject; nor does anybody else.
             number = self.reader.missing(begin, stop)
             if number is not None:
-                self._lose(f"message {number} of {self._name} has been removed before it was read")
+                self._lose(f"message {number} of {self._name} has been removed before being read")
         last = (stop - 1, end["at"]) if end.get("at") and stop == end["next"] else None
         yield from cut_messages(self._options, state, begin, stop, last=last)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from ...core.text import are
+from ...core.text import are, have, spanned
 from ...nats.errors import MadeAnew, NatsError
 from ...nats.fetching import ASKED_BYTES, Fetched
 from ...nats.reader import Reader
@@ -93,9 +93,7 @@ class MessagesPartition(InputPartition):
         try:
             for message in reader.messages(self.first, self.end, self.place.subject):
                 if is_seen and message.sequence > at:
-                    self._lose(
-                        f"messages {at} to {message.sequence} of {self.place.shown} have been removed", at, message.sequence
-                    )
+                    self._lose_removed(at, message.sequence)
                 at = message.sequence + 1
                 size += len(message.data)
                 yield message
@@ -111,13 +109,16 @@ class MessagesPartition(InputPartition):
         if not is_seen:
             self._check_begin(reader.state(), begin)
         elif at < self.end:
-            self._lose(f"messages {at} to {self.end} of {self.place.shown} have been removed", at, self.end)
+            self._lose_removed(at, self.end)
 
     def _check_begin(self, state: State, begin: int) -> None:
         """Sees that what came before some messages is still there."""
         if state.first > begin:
-            removed = min(state.first, self.end)
-            self._lose(f"messages {begin} to {removed} of {self.place.shown} have been removed", begin, removed)
+            self._lose_removed(begin, min(state.first, self.end))
+
+    def _lose_removed(self, begin: int, end: int) -> None:
+        removed = f"{spanned(begin, end, 'message')} of {self.place.shown}"
+        self._lose(f"{removed} {have(end - begin)} been removed", begin, end)
 
     def _lose(self, words: str, begin: int, end: int) -> None:
         if self.fails_on_loss:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from ...core.text import counted, have, spanned
 from ...spool import LinesGone, NotASpool, Spool, SpoolError
 from ..options import QueryError, SourceOptions
 from ..telling import say
@@ -274,7 +275,7 @@ class Running:
     def _check_loss(self, name: str, start: Offset, end: Offset) -> None:
         lost = end["lost"] - start["lost"]
         if lost > 0 and start["spool"] == end["spool"]:
-            words = f"the bus has dropped {lost} lines of {name} before line {end['line']}, which came too fast"
+            words = f"the bus has dropped {counted(lost, 'line')} of {name} before line {end['line']}, which came too fast"
             if self._options.fails_on_loss:
                 raise QueryError(f"{words}; with failOnDataLoss=false the query goes on")
             say(words)
@@ -304,7 +305,8 @@ class Running:
             self._check_loss(name, first, last)
             begin = first["line"]
             if begin < spool.begin:
-                words = f"lines {begin} to {spool.begin} of {name} have been removed from {spool.path} before they were read"
+                lost = f"{spanned(begin, spool.begin)} of {name} {have(spool.begin - begin)} been removed"
+                words = f"{lost} from {spool.path} before being read"
                 if self._options.fails_on_loss:
                     raise QueryError(f"{words}; with failOnDataLoss=false the query goes on")
                 say(words)

@@ -146,7 +146,7 @@ def run_helper(*arguments: object) -> list[tuple[int, int, str]]:
 
 def announced(said: str) -> int:
     """How many lines a publisher says that it sends again."""
-    return sum(int(count) for count in re.findall(r"U_.: (\d+) lines are sent again", said))
+    return sum(int(count) for count in re.findall(r"U_.: (\d+) lines? (?:is|are) sent again", said))
 
 
 def test_killed_before_each_line_of_code(bus: Mount, collect: "Collect", tmp_path: Path) -> None:

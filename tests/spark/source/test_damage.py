@@ -44,9 +44,9 @@ def finished(spark: SparkSession, spool: Path, **options: object) -> list[Row]:
 
 
 def test_a_query_says_which_lines_are_damaged(spark: SparkSession, spool: Path) -> None:
-    with pytest.raises(StreamingQueryException, match=r"\.lines is damaged, .* lines 300 to 400 "):
+    with pytest.raises(StreamingQueryException, match=r"\.lines is damaged, .* lines 300 to 399 "):
         finished(spark, spool)
-    with pytest.raises(pyspark.errors.PySparkException, match=r"\.lines is damaged, .* lines 300 to 400 "):
+    with pytest.raises(pyspark.errors.PySparkException, match=r"\.lines is damaged, .* lines 300 to 399 "):
         spark.read.format("futebus").load(str(spool)).collect()
 
 

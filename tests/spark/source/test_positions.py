@@ -295,5 +295,5 @@ def test_lines_that_retention_took(stream: Stream, keep: Keep, tmp_path: Path) -
         (first.checkpoint / "commits" / ".9.crc").unlink(missing_ok=True)
         writer.append(b"y" * 3000 + b"\n")
         assert writer.retain(offset=writer.end) == 20
-    with pytest.raises(StreamingQueryException, match=r"have been removed from .* before they were read"):
+    with pytest.raises(StreamingQueryException, match=r"have been removed from .* before being read"):
         keep(stream("/bus/B_log", "value STRING", **EXTERNAL), availableNow=True).finish()
