@@ -661,6 +661,7 @@ def test_what_goes_of_others_is_not_said(
 
     ask(keeping.url, begin)
     link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES/lines.a", place)
+    until(lambda: info_of(keeping.url).num_waiting, "it waits for more")
     for count in range(4):
         ask(keeping.url, say)
         came = time.monotonic()
