@@ -311,7 +311,8 @@ class Stream:
         newest, self._newest = self._newest, 0
         if self._is_one_server and behind and behind == newest:
             last = {LAST_OF_ALL: str(behind), LAST_NAME: self._newest_name}
-            if follows and self._is_refusing:  # the one before, and who hears that could give its name to something small
+            # The one before, and who hears that could give its name to something small, and confirm it in the stream's place.
+            if self._is_refusing:
                 last[LAST] = str(behind)
             self._newest, self._newest_name = behind + 1, told[NAME]  # what it is to get
             try:

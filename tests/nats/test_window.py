@@ -4,7 +4,7 @@ import asyncio
 
 import nats
 import pytest
-from nats.js.api import DiscardPolicy
+from nats.js.api import DiscardPolicy, PubAck
 
 from futebus.nats.access import Access
 from futebus.nats.address import read_servers
@@ -122,6 +122,35 @@ def test_nothing_is_stored_behind_what_a_full_stream_refuses(keeping: Server) ->
 
     ask(keeping.url, work)
     assert found(keeping) == expected(1)
+
+
+def test_nothing_is_stored_behind_what_somebody_else_has_confirmed(keeping: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who hears what a full stream refuses can give its name to something else there, and be the first to answer."""
+    kept = Kept()
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines.>"], max_bytes=5500, discard=DiscardPolicy.NEW)
+        await stream.state()
+        window = Window(stream, "lines.a", 0, kept, kept.removed)
+        await window.put(text(0), {}, "n0", 0)
+        await window.finish()
+        publish = stream.jetstream.publish
+
+        async def steal(_: str, payload: bytes, headers: dict[str, str]) -> PubAck:
+            monkeypatch.undo()
+            assert len(payload) > 5500
+            return await publish("lines.b", b"other\n", headers={NAME: headers[NAME]})
+
+        monkeypatch.setattr(stream.jetstream, "publish", steal)
+        await window.put(b"1" * 5500 + b"\n", {}, "n1", 1)
+        await window.finish()
+        await window.put(text(2), {}, "n2", 2)
+        with pytest.raises(Overtaken):
+            await window.finish()
+        await window.close()
+
+    ask(keeping.url, work)
+    assert (found(keeping), found(keeping, "lines.b")) == (expected(1), [b"other\n"])
 
 
 def test_others_come_all_the_time(keeping: Server) -> None:
