@@ -111,8 +111,8 @@ class Following:
             return state.first
         if (there := self._kept(start, state)) < start["next"]:
             self._lose(
-                f"{self._name} has lost its last messages: the query has read it up to {start['next']}, and of what it"
-                f" has now, up to {there}"
+                f"{self._name} has lost its last messages: the query has read it up to message {start['next'] - 1}, and not what"
+                f" it has now from message {there} on"
             )
             return there
         return int(start["next"])

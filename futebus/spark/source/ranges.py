@@ -113,8 +113,9 @@ class MessagesPartition(InputPartition):
 
     def _check_begin(self, state: State, begin: int) -> None:
         """Sees that what came before some messages is still there."""
-        if state.first > begin:
-            self._lose_removed(begin, min(state.first, self.end))
+        stop = min(state.first, self.end)
+        if begin < stop:
+            self._lose_removed(begin, stop)
 
     def _lose_removed(self, begin: int, end: int) -> None:
         removed = f"{spanned(begin, end, 'message')} of {self.place.shown}"
@@ -123,7 +124,8 @@ class MessagesPartition(InputPartition):
     def _lose(self, words: str, begin: int, end: int) -> None:
         if self.fails_on_loss:
             raise LinesRemoved(f"{words} while they were read{'' if self.is_table else GO_ON}")
-        say(f"{words}; {end - begin} {are(end - begin)} left out")
+        left_out = f"; {end - begin} {are(end - begin)} left out" if begin < end else ""
+        say(f"{words}{left_out}")
 
 
 def cut_messages(

@@ -305,7 +305,8 @@ class Running:
             self._check_loss(name, first, last)
             begin = first["line"]
             if begin < spool.begin:
-                lost = f"{spanned(begin, spool.begin)} of {name} {have(spool.begin - begin)} been removed"
+                gone = min(spool.begin, last["line"])  # what else has, the next batch tells
+                lost = f"{spanned(begin, gone)} of {name} {have(gone - begin)} been removed"
                 words = f"{lost} from {spool.path} before being read"
                 if self._options.fails_on_loss:
                     raise QueryError(f"{words}; with failOnDataLoss=false the query goes on")

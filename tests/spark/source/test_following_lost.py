@@ -1,10 +1,14 @@
 """Streams that have lost messages, or are made anew, under a query: it is told, and nothing is left out in silence."""
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from futebus.nats.fetching import Fetched
+from futebus.nats.reader import Reader
 from futebus.spark.options import LinesRemoved, QueryError
 from futebus.spark.remote import STREAM_SCHEMA
 from tests.helpers.nats import Server, keeping, serving
@@ -42,6 +46,29 @@ def test_a_limited_query_does_not_look_for_what_was_removed(filled: Filled, monk
         assert texts(stream, first, stream.latest(first, True)) == texts(stream, None, stream.latest(None, False))[-2:]
     finally:
         stream.stop()
+
+
+def test_messages_that_are_removed_while_a_task_comes_to_them_are_told_once(
+    keeping: Server, filling: Filling, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    filled = filling(keeping.url, max_msgs=10)
+    filled.fill(10, 1)
+    stream = following(filled, path=f"{filled.url}/lines.a", failOnDataLoss=False)
+    read = Reader.messages
+
+    def messages(*what: Any) -> Iterator[Fetched]:
+        filled.fill(5, 1)
+        return read(*what)
+
+    try:
+        [part] = stream.partitions(stream.initial(), stream.latest(None, False))
+        filled.fill(20, 1)
+        monkeypatch.setattr(Reader, "messages", messages)
+        assert not list(part.read(STREAM_SCHEMA))
+    finally:
+        stream.stop()
+    told = f"futebus: messages 1 to 10 of {filled.url}/lines.a have been removed; 10 are left out\n"
+    assert capfd.readouterr().err == told
 
 
 @pytest.mark.parametrize("where", ["", "/lines.a"])
@@ -115,7 +142,8 @@ def test_a_stream_that_has_lost_its_last_messages(keeping: Server, filled: Fille
             filled.outside(text)
         failing = following(filled)
         with pytest.raises(
-            QueryError, match=r"/LINES has lost its last messages: the query has read it up to 6, and .*, up to 3;"
+            QueryError,
+            match=r"/LINES has lost its last messages: the query has read it up to message 5, and not .* from message 3 on;",
         ):
             failing.latest(first, False)
         with pytest.raises(QueryError, match=r"messages 3 to 5 of .*/LINES are gone: it has lost its last messages; with"):
@@ -192,7 +220,9 @@ def test_the_end_is_lost_behind_a_connection_that_lives_on(
         monkeypatch.setattr(running.reader, "connections", running._checked)
         filled.outside(b"new 1\n")
         filled.outside(b"new 2\n")
-        with pytest.raises(QueryError, match=r"has lost its last messages: the query has read it up to 4, and .*, up to 3;"):
+        with pytest.raises(
+            QueryError, match=r"has lost its last messages: the query has read it up to message 3, and not .* from message 3 on;"
+        ):
             running.latest(first, False)
     finally:
         running.stop()

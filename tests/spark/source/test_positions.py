@@ -1,6 +1,7 @@
 """Where a stream of a channel begins, how far a batch of it goes, where it goes on after its end, and what is lost."""
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -281,6 +282,25 @@ def test_or_does_not(stream: Stream, keep: Keep, tmp_path: Path) -> None:
         writer.append(b"d\n")
     again = keep(stream("/bus/B_log", **EXTERNAL), availableNow=True)  # that loss is known by now
     assert [row.value for row in again.finish()] == ["d"]
+
+
+def test_each_batch_tells_which_of_its_lines_retention_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spool = tmp_path / "B_log"
+    with SpoolWriter(spool, "B_log", segment_bytes=1 << 12, first_segment_bytes=1 << 12) as writer:
+        for number in range(10):
+            writer.append(b"%d\n" % number + b"x" * 3000 + b"\n")
+        assert writer.retain(offset=10) == 10
+    query = FutebusStreamReader(
+        StructType(), {"path": "/bus/B_log", "spoolLocation": str(spool), "failOnDataLoss": "false", **EXTERNAL}
+    )
+    try:
+        offsets: list[Offset] = [{"B_log": {"spool": Spool(spool).id, "line": line, "lost": 0}} for line in (0, 6, 12)]
+        lines = [list(query.partitions(*each)) for each in itertools.pairwise(offsets)]
+    finally:
+        query.stop()
+    assert [bool(each) for each in lines] == [False, True]
+    begin = f"have been removed from {spool} before being read\n"
+    assert capsys.readouterr().err == f"futebus: lines 0 to 5 of B_log {begin}futebus: lines 6 to 9 of B_log {begin}"
 
 
 @needs_limits
