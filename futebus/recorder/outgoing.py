@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.lines import nul
+from ..core.text import spanned
 from ..nats.transport import Extent, Part
 from ..spool import LinesDamaged, LinesGone, Piece, Spool, open_to_read
 from ..spool.layout import count_lines, gone
@@ -75,7 +76,7 @@ def following(
     def coming(begin: int) -> Future[int] | None:
         end = spool.end
         if end < begin:
-            raise LinesGone(f"{spool.path} ends at line {end}, and had more lines, up to {begin}")
+            raise LinesGone(f"{spool.path} does not have {spanned(end, begin)} any more")
         return thread.submit(_sync, own, begin, end) if end > begin else None
 
     try:

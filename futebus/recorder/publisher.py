@@ -91,10 +91,10 @@ class Publisher:
             return max(self._spool.end - max(self._note.note.next, self._spool.begin), 0)
         return 0
 
-    def _lag(self) -> str:
+    def _lag(self, left: int) -> str:
         with contextlib.suppress(SpoolError, OSError):
-            return f"{counted(self.left, 'line')} ({size(self._spool.size_from(self._note.note.next))})"
-        return counted(self.left, "line")
+            return f"{counted(left, 'line')} ({size(self._spool.size_from(self._note.note.next))})"
+        return counted(left, "line")
 
     async def run(self, ends_if_refused: Callable[[], bool]) -> None:
         """Publishes, until it is finishing and all is published, or the stream is away.
@@ -157,13 +157,15 @@ class Publisher:
             Overtaken: it is to be asked again, and nothing was published.
             NatsError, LineTooLong: it does not get on.
         """
-        state = await self._target.wanted.have(stream)
+        connection = stream.connection
+        state = await connection.while_open(self._target.wanted.have(stream))
         stream.room.check(stream.shown)
         self._say_doubt(doubt(stream.shown, state))
-        at, behind = await self._where(stream, state)
+        at, behind = await connection.while_open(self._where(stream, state))
         self._began = self._began or time.monotonic()
         self._tell_holder(is_there=True)
-        self._waiting = self._lag()
+        left = self.left
+        self._waiting = f"; {self._lag(left)} to be published" if left else ""
         self._limit = f"the {stream.max_payload} that {stream.limit}"
         self._note.keep(most=stream.max_payload)
         try:
@@ -188,14 +190,16 @@ class Publisher:
         """Says what keeps lines from being published, now and then."""
         self._note.keep(trouble=trouble)
         if self._troubles.is_due(trouble):
-            self._complain(f"{self._subject}: {trouble}; {self._lag()} in the spool {are(self.left)} kept for it")
+            left = self.left
+            kept = f"; {self._lag(left)} in the spool {are(left)} kept for it" if left else ""
+            self._complain(f"{self._subject}: {trouble}{kept}")
         self._tell_holder(is_there=False)
 
     def _well(self) -> None:
         """Is called when the stream has taken what it was given, or nothing is left: to be connected to it says nothing."""
         self._note.keep(trouble="")
         if self._troubles.end():
-            self._say(f"{self._target.address.shown} is there again; {self._waiting} to be published")
+            self._say(f"{self._target.address.shown} is there again{self._waiting}")
 
     def _say_doubt(self, doubt: str) -> None:
         if doubt and doubt != self._doubt:
@@ -234,6 +238,11 @@ class Publisher:
         if last and last.is_marker:
             last = own = None  # it is nobody's
         ours = Ours(self._spool, stream, self._subject)
+
+        def again(first: int) -> str:
+            first = max(first, begin)  # what retention has removed meanwhile cannot go there
+            return f", and is sent {spanned(first, note.next)} again" if first < note.next else ""
+
         if last and not ours.is_named(last):
             own = None
             if is_first or last.sequence != note.sequence:  # else it is the one behind which it was to go on
@@ -250,34 +259,37 @@ class Publisher:
                 if note.marks and not await ours.has_lost(state, note.marks[-1]):
                     at = max(at, note.checked)  # somebody has removed the last; who does that does not want it back
                 else:
-                    lost = f"{stream.shown} has lost {spanned(at, note.next)}"
-                    self._say(f"{lost}, which it had confirmed, and is sent that again")
+                    lost = f"has lost {spanned(at, note.next)}, which it had confirmed"
+                    self._say(f"{stream.shown} {lost}{again(at)}")
         elif is_known:
             at = note.checked  # whether it had the others nobody knows any more
             if not is_anew and note.marks and stream.max_payload == note.most and not await ours.has_lost(state, note.marks[-1]):
                 at = note.next  # it had room for them, and they have gone by its limits
             if is_anew:
-                lost = f"what that one had, up to line {at}, is not in it"
-                again = f"; what was confirmed last, {spanned(at, note.next)}, goes there, since it may not have had that"
-                self._say(f"{stream.shown} is another stream than before: {lost}{again * (at < note.next)}")
+                lost = f": what that one had, up to line {at - 1}, is not in it"
+                recent = f"; what was confirmed last, {spanned(at, note.next)}, goes there, since it may not have had that"
+                self._say(f"{stream.shown} is another stream than before{lost * (at > 0)}{recent * (at < note.next)}")
             if not is_anew and await ours.has_lost(state, note.last):
                 there = await ours.there(state, note.marks)
                 at = there[-1].next if there else begin
                 lost = f"has lost messages that it had confirmed, and all of {self._subject}"
-                again = f", and is sent {spanned(at, note.next)} again"
-                self._say(f"{stream.shown} {lost}{again * (at < note.next)}")
+                self._say(f"{stream.shown} {lost}{again(at)}")
         else:
             at = begin
         if at > end:
             # New lines would get the numbers of others that the stream has.
+            ending = f"ends with line {end - 1}" if end else "has no line"
             raise Foreign(
-                f"{self._spool.path} ends at line {end}, and {stream.shown} has more of it, up to line {at}:"
+                f"{self._spool.path} {ending}, and {stream.shown} has more of it, up to line {at - 1}:"
                 " this is an old copy, or lines were lost from it; a new spool can go on behind it, with --take-over"
             )
-        if at < begin:
-            then = "before being published" if at >= note.next else "since, and cannot go there again"
-            self._complain(f"{self._spool.path}: {spanned(at, begin)} {were(begin - at)} removed {then}")
-            at = begin
+        for first, stop, then in (
+            (at, min(note.next, begin), "since, and cannot go there again"),
+            (max(at, note.next), begin, "before being published"),
+        ):
+            if first < stop:
+                self._complain(f"{self._spool.path}: {spanned(first, stop)} {were(stop - first)} removed {then}")
+        at = max(at, begin)
         marks = () if is_anew else await ours.there(state, tuple(mark for mark in note.marks if mark.next <= at))
         self._checked = time.monotonic()
         self._note.keep(created=state.created, next=at, checked=at, sequence=behind, marks=marks)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..core.framing import length_of
+from ..core.text import spanned
 from ..host.durable import sync
 from .layout import (
     IDENTITY,
@@ -164,7 +165,7 @@ class Spool:
         if spool_id != self.id:
             raise self._foreign(self.id, spool_id)
         if offset > self.end:
-            raise LinesGone(f"{self.path} ends at line {self.end}, before line {offset}: lines that it had are missing")
+            raise LinesGone(f"{self.path} does not have {spanned(self.end, offset)} any more")
 
     def _foreign(self, found: str, wanted: str) -> ForeignSpool:
         return ForeignSpool(f"{self.path} is not the spool that these offsets belong to (it is {found}, not {wanted})")

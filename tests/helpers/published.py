@@ -248,6 +248,11 @@ class Proxy:
         """Whether it has been one connection all the time, unless the machine made the line stand still."""
         return self.connections == 1 or max(self.late, self.slow - SIGN_BYTES / (self._up or self._down)) > STILL_SECONDS
 
+    @property
+    def is_holding(self) -> bool:
+        """Whether nothing comes through from the server."""
+        return not self._comes.is_set()
+
     def cut(self) -> None:
         """Ends all connections, and takes no new ones."""
         with self._lock:

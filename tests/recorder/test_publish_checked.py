@@ -38,7 +38,7 @@ def test_who_confirms_in_the_place_of_the_stream_is_not_believed(bus: Mount, rec
         ask(keeping.url, remove)
         (bus / "U_x").write_bytes(numbered(10, 20))
         wait_for_check(recorder, 20)
-    recorder.wait_for("is another stream than before: what that one had, up to line 10, is not in it")
+    recorder.wait_for("is another stream than before: what that one had, up to line 9, is not in it")
     recorder.end()
     assert b"".join(message.data for message in messages(keeping.url)) == numbered(10, 20)
 
@@ -184,7 +184,7 @@ def test_a_stream_that_is_made_anew_and_a_recorder_that_is_started_twice(
 
     ask(keeping.url, renew)
     recorder = recording(bus / "U_x", *to, spool=recorder.spool)
-    recorder.wait_for("is another stream than before: what that one had, up to line 10, is not in it")
+    recorder.wait_for("is another stream than before: what that one had, up to line 9, is not in it")
     recorder.end()
     recorder = recording(bus / "U_x", *to, spool=recorder.spool)
     (bus / "U_x").write_bytes(numbered(10, 20))
@@ -222,7 +222,7 @@ def test_what_a_stream_confirmed_last_before_it_was_deleted_goes_to_the_next_one
     ask(keeping.url, renew)
     os.kill(publisher, signal.SIGCONT)
     (bus / "U_x").write_bytes(numbered(at, at + 1))
-    before = f"is another stream than before: what that one had, up to line {checked}, is not in it"
+    before = f"is another stream than before: what that one had, up to line {checked - 1}, is not in it"
     recorder.wait_for(f"{before}; what was confirmed last, {spanned(checked, at)}, goes there, since it may not have had that")
     wait_for_line(keeping.url, "lines", at + 1)
     recorder.end()

@@ -13,6 +13,7 @@ from futebus.nats import runs
 from futebus.nats.stream import NAME, Stream, _short
 from futebus.recorder.secret import SECRET
 from futebus.recorder.target import read_note
+from futebus.spool import Spool
 
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
@@ -41,7 +42,7 @@ def test_a_stream_that_has_nothing_any_more(bus: Mount, recording: Recording, ke
     until(lambda: (note := read_note(recorder.spool)) and note.next == 20, "the stream has them")
     recorder.end()
     assert b"".join(message.data for message in messages(keeping.url)) == numbered(10, 20)
-    assert ("is another stream than before: what that one had, up to line 10, is not in it" in recorder.words) == is_anew
+    assert ("is another stream than before: what that one had, up to line 9, is not in it" in recorder.words) == is_anew
 
 
 def test_a_stream_that_has_lost_its_end(bus: Mount, recording: Recording, keeping: Server, place: Path) -> None:
@@ -59,7 +60,7 @@ def test_a_stream_that_has_lost_its_end(bus: Mount, recording: Recording, keepin
     shutil.rmtree(place / "nats1" / "jetstream")
     shutil.copytree(place / "before", place / "nats1" / "jetstream")
     keeping.begin()
-    recorder.wait_for("has lost lines 30 to 49, which it had confirmed, and is sent that again")
+    recorder.wait_for("has lost lines 30 to 49, which it had confirmed, and is sent lines 30 to 49 again")
     wait_for_line(keeping.url, "lines", 50)
     recorder.end()
     assert lines_in(messages(keeping.url)) == numbered(0, 50)
@@ -132,6 +133,37 @@ def test_of_what_was_removed_before_the_end_was_lost_little_goes_there_again(
     begin = int(again[1]) if again else 230
     assert b"".join(message.data for message in messages(keeping.url)) == numbered(begin, 240)
     assert begin == 230 or 170 <= begin <= 200
+
+
+def test_what_retention_has_removed_is_not_said_to_go_there_again(
+    bus: Mount, recording: Recording, keeping: Server, place: Path
+) -> None:
+    """Nor is what was never there said to have been."""
+    to = ("--to", f"{keeping.url}/LINES/lines")
+    recorder = recording(bus / "U_x", *to)
+    for number in range(4):
+        (bus / "U_x").write_bytes(numbered(number, number + 1))
+        until(lambda: (note := read_note(recorder.spool)) and note.next == number + 1, "the stream has it")  # noqa: B023
+        if number == 1:
+            keeping.process.terminate()
+            keeping.process.wait()
+            shutil.copytree(place / "nats1" / "jetstream", place / "before")
+            keeping.begin()
+    recorder.end()
+    keeping.kill()
+    shutil.rmtree(place / "nats1" / "jetstream")
+    shutil.copytree(place / "before", place / "nats1" / "jetstream")
+    keeping.begin()
+    recorder = recording(bus / "U_x", "--keep-bytes", "1M", "--segment-bytes", "1M", spool=recorder.spool)
+    (bus / "U_x").write_bytes((b"x" * 1000 + b"\n") * 4000)
+    until(lambda: Spool(recorder.spool).begin > 4, "lines are removed")
+    recorder.end()
+    begin = Spool(recorder.spool).begin
+    recorder = recording(bus / "U_x", *to, spool=recorder.spool)
+    recorder.wait_for("has lost lines 2 to 3, which it had confirmed\n")
+    recorder.wait_for(": lines 2 to 3 were removed since, and cannot go there again\n")
+    recorder.wait_for(f": lines 4 to {begin - 1} were removed before being published\n")
+    recorder.end()
 
 
 def test_the_names_of_messages_cannot_be_told_beforehand(bus: Mount, recording: Recording, keeping: Server) -> None:

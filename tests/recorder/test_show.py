@@ -108,6 +108,7 @@ def test_print_says_what_is_not_there(place: Path) -> None:
         assert f"has lines {begin} to 1999, and not line {options[1]}\n" in done.stderr
     done = run(*RECORD, "--print", place / "spool", "--to", "2001")
     assert (done.returncode, done.stdout) == (1, "")
+    assert f"has lines {begin} to 1999, and not line 2000\n" in done.stderr
     assert run(*RECORD, "--print", place / "spool").stdout.encode() == numbered(begin, 2000)
 
 
@@ -200,7 +201,7 @@ def test_info(spool: Path) -> None:
     rows = dict(line.split(None, 1) for line in shown.stdout.splitlines())
     assert rows["channel"] == "U_x"
     assert rows["identity"] == Spool(spool).id
-    assert rows["lines"] == "300, from 0 up to 300"
+    assert rows["lines"] == "300, 0 to 299"
     assert rows["bytes"] == "30000 (29.3K)"
     assert re.fullmatch(r"[\d.]+[KM] in 1 segment, with room that is kept for lines to come", rows["disk"])
     assert rows["lost"] == "7, that could not be taken"
@@ -279,7 +280,7 @@ def test_print_shows_on_a_terminal_how_far_it_is(spool: Path, place: Path, to: s
 def test_info_of_an_empty_spool(place: Path) -> None:
     SpoolWriter(place / "spool", "B_x").close()
     rows = dict(line.split(None, 1) for line in run(*RECORD, "--info", place / "spool").stdout.splitlines())
-    assert rows["lines"] == "0, from 0 up to 0"
+    assert rows["lines"] == "none, the next one is 0"
     assert rows["first"] == rows["last"] == "-"
     assert rows["lost"] == "none that is known"
 

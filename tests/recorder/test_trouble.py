@@ -1,5 +1,7 @@
 """What a recorder says of a stream that does not take its lines."""
 
+import threading
+
 from futebus.nats.stream import Stream
 from futebus.recorder.target import read_note
 
@@ -46,11 +48,12 @@ def test_a_stream_that_is_full_is_not_there_again(bus: Mount, recording: Recordi
 def test_it_is_there_again_when_nothing_is_left(bus: Mount, recording: Recording, keeping: Server) -> None:
     recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
     (bus / "U_x").write_bytes(numbered(0, 10))
-    wait_for_line(keeping.url, "lines", 10)
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 10, "it knows that the stream has them")
     keeping.kill()
-    recorder.wait_for("in the spool are kept for it")
+    recorder.wait_for(f"lines: {keeping.url}")
     keeping.begin()
-    recorder.wait_for("is there again; 0 lines (0) to be published")
+    recorder.wait_for(f"{keeping.url}/LINES/lines is there again\n")
+    assert " kept for it" not in recorder.words
     # What another publisher, since killed, has noted is no trouble for ever.
     kill(recorder.publisher())
     (bus / "U_x").write_bytes(numbered(10, 20))
@@ -58,3 +61,25 @@ def test_it_is_there_again_when_nothing_is_left(bus: Mount, recording: Recording
     recorder.end()
     assert (note := read_note(recorder.spool))
     assert not note.trouble
+
+
+def test_a_connection_that_ends_before_the_stream_is_known_is_not_waited_for(
+    bus: Mount, recording: Recording, keeping: Server
+) -> None:
+    ask(keeping.url, lambda stream: stream.make(["lines"]))
+    with proxied(keeping) as network:
+        network.holds = b"stream_info_response"
+
+        def cut() -> None:
+            until(lambda: network.is_holding, "it is told what the stream has")
+            network.cut()
+
+        cutting = threading.Thread(target=cut)
+        cutting.start()
+        recorder = recording(bus / "U_x", "--to", f"nats://127.0.0.1:{network.port}/LINES/lines")
+        cutting.join()
+        network.mend()
+        (bus / "U_x").write_bytes(numbered(0, 10))
+        wait_for_line(keeping.url, "lines", 10)
+        recorder.end()
+    assert "does not answer" not in recorder.words

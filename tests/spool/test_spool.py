@@ -329,7 +329,7 @@ def test_an_offset_belongs_to_one_spool(path: Path) -> None:
         writer.append(numbered(0, 3))
     spool = Spool(path)
     spool.check(spool.id, 3)
-    with pytest.raises(LinesGone, match="ends at line 3, before line 4"):
+    with pytest.raises(LinesGone, match="does not have line 3 any more"):
         spool.check(spool.id, 4)
     with pytest.raises(ForeignSpool):
         spool.check("another", 0)
