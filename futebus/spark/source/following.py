@@ -110,9 +110,9 @@ class Following:
             self._lose(f"{self._name} is another stream than the query has read: it was made anew, at {state.created}")
             return state.first
         if (there := self._kept(start, state)) < start["next"]:
+            others = f", and not what it has now from message {there} on" if there <= state.last else ""
             self._lose(
-                f"{self._name} has lost its last messages: the query has read it up to message {start['next'] - 1}, and not what"
-                f" it has now from message {there} on"
+                f"{self._name} has lost its last messages: the query has read it up to message {start['next'] - 1}{others}"
             )
             return there
         return int(start["next"])

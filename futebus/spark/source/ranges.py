@@ -123,7 +123,7 @@ class MessagesPartition(InputPartition):
 
     def _lose(self, words: str, begin: int, end: int) -> None:
         if self.fails_on_loss:
-            raise LinesRemoved(f"{words} while they were read{'' if self.is_table else GO_ON}")
+            raise LinesRemoved(f"{words} while being read{'' if self.is_table else GO_ON}")
         left_out = f"; {end - begin} {are(end - begin)} left out" if begin < end else ""
         say(f"{words}{left_out}")
 

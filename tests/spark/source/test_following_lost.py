@@ -141,9 +141,9 @@ def test_a_stream_that_has_lost_its_last_messages(keeping: Server, filled: Fille
         for text in said:
             filled.outside(text)
         failing = following(filled)
+        others = ", and not what it has now from message 3 on" * bool(more)
         with pytest.raises(
-            QueryError,
-            match=r"/LINES has lost its last messages: the query has read it up to message 5, and not .* from message 3 on;",
+            QueryError, match=f"/LINES has lost its last messages: the query has read it up to message 5{others}; with"
         ):
             failing.latest(first, False)
         with pytest.raises(QueryError, match=r"messages 3 to 5 of .*/LINES are gone: it has lost its last messages; with"):
@@ -246,7 +246,7 @@ def test_a_stream_that_is_made_anew_while_a_task_reads_it(filled: Filled) -> Non
         taken += next(batches).column("value").to_pylist()
         filled.remake()
         fill(2000)
-        with pytest.raises(LinesRemoved, match=r"/LINES has been made anew, at 20.* while they were read; with failOnDataLoss"):
+        with pytest.raises(LinesRemoved, match=r"/LINES has been made anew, at 20.* while being read; with failOnDataLoss"):
             taken.extend(value for batch in batches for value in batch.column("value").to_pylist())
         assert [int(line.split()[0]) for line in taken] == [*range(1000, 1000 + len(taken))]
     finally:
@@ -265,7 +265,7 @@ def test_a_server_that_loses_messages_while_a_task_reads_them(keeping: Server, f
             read = part.read(STREAM_SCHEMA)
         filled._last["lines.a"] = 2
         filled.outside(b"another\n")
-        with pytest.raises(LinesRemoved, match="/LINES has lost its last messages while they were read"):
+        with pytest.raises(LinesRemoved, match="/LINES has lost its last messages while being read"):
             list(read)
     finally:
         stream.stop()
