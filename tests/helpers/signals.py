@@ -124,8 +124,10 @@ def interrupted_twice(place: int, package: str, do: Handler = lambda: None) -> I
     """Does something at a place, as `at_a_place` does, and raises there, and once more where the next function begins."""
 
     def first() -> None:
-        do()
-        sys.settrace(second)
+        try:
+            do()
+        finally:
+            sys.settrace(second)
         raise Interrupt
 
     def second(frame: FrameType, event: str, arg: object) -> None:
