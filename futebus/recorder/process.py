@@ -95,9 +95,9 @@ async def _live(path: Path, target: Target, control: int, told: int, say: Say, c
             if not work.done() and word.result() == FINISH:
                 publisher.is_finishing.set()
                 await asyncio.wait([work], timeout=FINISH_SECONDS)
-                if publisher.left:
-                    left = f"{counted(publisher.left, 'line')} of {path} {are(publisher.left)} not in {target.address.shown}"
-                    complain(f"{left}: {publisher.foreign}" if publisher.foreign else f"{left} yet; {_LATER}")
+                if left := publisher.left:
+                    lines = f"{counted(left, 'line')} of {path} {are(left)} not in {target.address.shown}"
+                    complain(f"{lines}: {publisher.foreign}" if publisher.foreign else f"{lines} yet; {_LATER}")
             if work.done():
                 work.result()
         except NatsError as error:

@@ -239,9 +239,10 @@ class Publisher:
             last = own = None  # it is nobody's
         ours = Ours(self._spool, stream, self._subject)
 
-        def again(first: int) -> str:
-            first = max(first, begin)  # what retention has removed meanwhile cannot go there
-            return f", and is sent {spanned(first, note.next)} again" if first < note.next else ""
+        def going(words: str, first: int) -> str:
+            """Says which of the lines that were confirmed go there again: retention may have removed some meanwhile."""
+            first, stop = max(first, begin), min(note.next, end)
+            return words % spanned(first, stop) if first < stop else ""
 
         if last and not ours.is_named(last):
             own = None
@@ -260,20 +261,21 @@ class Publisher:
                     at = max(at, note.checked)  # somebody has removed the last; who does that does not want it back
                 else:
                     lost = f"has lost {spanned(at, note.next)}, which it had confirmed"
-                    self._say(f"{stream.shown} {lost}{again(at)}")
+                    self._say(f"{stream.shown} {lost}{going(', and is sent %s again', at)}")
         elif is_known:
             at = note.checked  # whether it had the others nobody knows any more
             if not is_anew and note.marks and stream.max_payload == note.most and not await ours.has_lost(state, note.marks[-1]):
                 at = note.next  # it had room for them, and they have gone by its limits
             if is_anew:
                 lost = f": what that one had, up to line {at - 1}, is not in it"
-                recent = f"; what was confirmed last, {spanned(at, note.next)}, goes there, since it may not have had that"
-                self._say(f"{stream.shown} is another stream than before{lost * (at > 0)}{recent * (at < note.next)}")
+                lost *= at > 0 and bool(note.marks or note.sequence)
+                recent = going("; what was confirmed last, %s, goes there, since it may not have had that", at)
+                self._say(f"{stream.shown} is another stream than before{lost}{recent}")
             if not is_anew and await ours.has_lost(state, note.last):
                 there = await ours.there(state, note.marks)
-                at = there[-1].next if there else begin
+                at = there[-1].next if there else min(begin, note.next)
                 lost = f"has lost messages that it had confirmed, and all of {self._subject}"
-                self._say(f"{stream.shown} {lost}{again(at)}")
+                self._say(f"{stream.shown} {lost}{going(', and is sent %s again', at)}")
         else:
             at = begin
         if at > end:

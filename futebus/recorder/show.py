@@ -163,7 +163,7 @@ def summary(path: Path) -> str:
     rows = {
         "channel": printable(spool.channel),
         "identity": printable(spool.id),
-        "lines": f"{last.line - begin}, {begin} to {last.line - 1}" if last.line > begin else f"none, the next one is {begin}",
+        "lines": f"{last.line - begin}, from {begin} up to {last.line}",
         "bytes": f"{lines} ({readable_size(lines)})" if lines >= 1024 else str(lines),
         "disk": f"{readable_size(disk)} in {counted(len(segments), 'segment')}, with room that is kept for lines to come",
         "first": "-" if first_time is None else _moment(first_time),
@@ -190,8 +190,7 @@ def _published(spool: Spool, note: Note) -> dict[str, str]:
     lag = spool.size_from(first)
     rows = {
         "stream": printable(note.shown) + ("" if note.created else ", which has not been reached yet"),
-        "in stream": (f"up to line {note.next - 1}" if note.next else "nothing")
-        + (f", message {note.sequence}" if note.sequence else ""),
+        "in stream": f"up to {note.next}" + (f", message {note.sequence}" if note.sequence else ""),
         "lag": f"{counted(max(spool.end - first, 0), 'line')}, {counted(lag, 'byte')}"
         + (f" ({readable_size(lag)})" if lag >= 1024 else ""),
     }

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -201,12 +202,20 @@ def test_info(spool: Path) -> None:
     rows = dict(line.split(None, 1) for line in shown.stdout.splitlines())
     assert rows["channel"] == "U_x"
     assert rows["identity"] == Spool(spool).id
-    assert rows["lines"] == "300, 0 to 299"
+    assert rows["lines"] == "300, from 0 up to 300"
     assert rows["bytes"] == "30000 (29.3K)"
     assert re.fullmatch(r"[\d.]+[KM] in 1 segment, with room that is kept for lines to come", rows["disk"])
     assert rows["lost"] == "7, that could not be taken"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d", rows["first"])
     assert rows["first"] <= rows["last"]
+
+
+def test_the_manual_tells_how_to_find_the_end_of_a_spool(spool: Path) -> None:
+    manual = (Path(__file__).parents[2] / "man" / "futebus-record.1").read_text()
+    found = re.search(r"end=\$\(futebus-record --info ~/jobs \|\n +(sed .*)\)\n", manual)
+    assert found
+    shown = run(*RECORD, "--info", spool).stdout
+    assert run("sh", "-c", f"printf %s {shlex.quote(shown)} | {found[1]}").stdout == "300\n"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +289,7 @@ def test_print_shows_on_a_terminal_how_far_it_is(spool: Path, place: Path, to: s
 def test_info_of_an_empty_spool(place: Path) -> None:
     SpoolWriter(place / "spool", "B_x").close()
     rows = dict(line.split(None, 1) for line in run(*RECORD, "--info", place / "spool").stdout.splitlines())
-    assert rows["lines"] == "none, the next one is 0"
+    assert rows["lines"] == "0, from 0 up to 0"
     assert rows["first"] == rows["last"] == "-"
     assert rows["lost"] == "none that is known"
 

@@ -41,7 +41,7 @@ def test_a_summary_does_not_read_all_marks(path: Path, monkeypatch: pytest.Monke
     assert of_many_segments(path) > 20
     read = Counted(monkeypatch, Segment, "refresh")
     words = summary(path)
-    assert "20000, 0 to 19999" in words
+    assert "20000, from 0 up to 20000" in words
     assert f"bytes     {100 * 20_000} " in words
     assert read.count < 5
 
