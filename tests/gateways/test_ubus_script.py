@@ -1,5 +1,6 @@
 """The scripting interface: the table of commands and answers, line by line, with whatever standard input and output are."""
 
+import contextlib
 import os
 import pty
 import signal
@@ -101,7 +102,8 @@ def test_a_call_that_is_too_long(place: Path, start: Start) -> None:
     peer.say_until_refused(b"x" * 10_000)
     assert peer.line() == b"\a75\ta call of more than 262144 bytes\n"
     assert [script.line(), script.line()] == ["c\t1\t1\n", "d\t1\t1\n"]
-    script.type("w" * 300_000)
+    with contextlib.suppress(BrokenPipeError):  # it does not read on
+        script.type("w" * 3_000_000)
     assert script.line() == "\a75\ta call of more than 262144 bytes\n"
     script.ended(1)
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -208,14 +207,6 @@ def test_info(spool: Path) -> None:
     assert rows["lost"] == "7, that could not be taken"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d", rows["first"])
     assert rows["first"] <= rows["last"]
-
-
-def test_the_manual_tells_how_to_find_the_end_of_a_spool(spool: Path) -> None:
-    manual = (Path(__file__).parents[2] / "man" / "futebus-record.1").read_text()
-    found = re.search(r"end=\$\(futebus-record --info ~/jobs \|\n +(sed .*)\)\n", manual)
-    assert found
-    shown = run(*RECORD, "--info", spool).stdout
-    assert run("sh", "-c", f"printf %s {shlex.quote(shown)} | {found[1]}").stdout == "300\n"
 
 
 @pytest.mark.parametrize(
