@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
-from nats.js.errors import NotFoundError
+from nats.js.errors import NotFoundError, ServerError
 
 from .connection import PATIENCE
 from .errors import Away, Denied, NatsError
@@ -200,7 +200,12 @@ class Consumer:
     async def remove(self) -> None:
         """Removes the consumer of that name, whoever it belongs to."""
         with self._stream.sorted(), contextlib.suppress(NotFoundError):
-            await self._stream.jetstream.delete_consumer(self._stream.name, self._name)
+            try:
+                await self._stream.jetstream.delete_consumer(self._stream.name, self._name)
+            except ServerError:
+                # A server that is writing down meanwhile what was just confirmed may not get rid of its directory (2.9.10).
+                if await self._look():
+                    raise
 
     async def _look(self) -> ConsumerInfo | None:
         with self._stream.sorted(), contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):

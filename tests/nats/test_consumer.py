@@ -5,12 +5,13 @@ import contextlib
 import time
 
 import pytest
+from nats.js.errors import ServerError
 
 from futebus.nats import address
 from futebus.nats.access import Access
 from futebus.nats.connection import PATIENCE, Connection, Servers
 from futebus.nats.consumer import BATCH, EXPIRES_SECONDS, Consumer, Copied
-from futebus.nats.errors import Away
+from futebus.nats.errors import Away, NatsError
 from futebus.nats.fetching import Pull
 from futebus.nats.owner import REMEMBERED, Owner
 from futebus.nats.pace import Pace
@@ -84,6 +85,32 @@ def test_a_message_that_is_not_handed_out_at_all_is_said(keeping: Server) -> Non
                 await asyncio.wait_for(read(), 10)
         finally:
             refusing.cancel()
+
+    ask(keeping.url, work)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_server_that_cannot_remove_what_it_kept_of_a_consumer(
+    keeping: Server, monkeypatch: pytest.MonkeyPatch, *, is_gone: bool
+) -> None:
+    """It knows of that one no more, mostly, and can make another."""
+
+    async def work(stream: Stream) -> None:
+        await stream.make(["lines"])
+        consumer = Consumer(stream, "reader", Owner("me"), None)
+        await consumer.begin(1)
+        delete = stream.jetstream.delete_consumer
+
+        async def fail(*which: str) -> None:
+            if is_gone:
+                await delete(*which)
+            raise ServerError(code=500, description="unlinkat obs/reader: directory not empty")
+
+        monkeypatch.setattr(stream.jetstream, "delete_consumer", fail)
+        with contextlib.nullcontext() if is_gone else pytest.raises(NatsError, match="directory not empty"):
+            await consumer.remove()
+        monkeypatch.undo()
+        await Consumer(stream, "reader", Owner("me"), None).begin(1)
 
     ask(keeping.url, work)
 
