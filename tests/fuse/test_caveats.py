@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from futebus.client.inquire import inquire
-from tests.helpers.mounts import Mount, Mounting, bash, run
+from tests.helpers.mounts import LINGERING, Mount, Mounting, bash, run
 from tests.helpers.waiting import DEADLINE, until
 from tests.helpers.watching import WATCH
 
@@ -345,7 +345,7 @@ def test_fionread_tells_nothing(bus: Mount) -> None:
 
 
 def test_a_lazily_unmounted_bus_is_not_found_by_its_path(mounting: Mounting) -> None:
-    bus = mounting()
+    bus = mounting(command=LINGERING)
     bus.touch("B_x")
     reader = os.open(bus / "B_x", os.O_RDONLY)
     assert run("umount", "-l", bus.path).returncode == 0

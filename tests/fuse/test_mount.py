@@ -1,5 +1,6 @@
 """The command: options, going to the background, ending, and what the next one finds."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -9,7 +10,19 @@ import pytest
 
 from futebus.host.mounted import mounts
 
-from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, bash, device_of, have_unmounted, mounted_by_fstab, run
+from ..helpers.mounts import (
+    FUTEBUS,
+    LINGERING,
+    SHOWN,
+    Mount,
+    Mounting,
+    abort,
+    bash,
+    device_of,
+    have_unmounted,
+    mounted_by_fstab,
+    run,
+)
 from ..helpers.programs import Start, stopped
 from ..helpers.waiting import DEADLINE, until
 
@@ -199,7 +212,7 @@ def test_signals_that_it_was_started_to_ignore_do_not_end_it(mounting: Mounting)
 
 @pytest.mark.parametrize("command", [["umount"], ["fusermount3", "-u"], ["umount", "-l"]])
 def test_unmounting_ends_it(bus: Mount, command: list[str]) -> None:
-    assert run(*command, bus.path).returncode == 0
+    have_unmounted(bus.path, *command)
     bus.close()
 
 
@@ -224,7 +237,7 @@ def test_a_lazy_unmount_ends_it_for_those_inside_too(bus: Mount, start: Start) -
 
 def test_going_down(mounting: Mounting, start: Start) -> None:
     """Blocked writers fail, readers get what they still hold and then the end, and nothing waits for those who do neither."""
-    bus = mounting("max_queue=3")
+    bus = mounting("max_queue=3", command=LINGERING)
     idle = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
     holding = os.open(bus / "B_x", os.O_RDONLY)
     blocked = start("cat", bus / "B_x")
@@ -244,14 +257,23 @@ def test_going_down(mounting: Mounting, start: Start) -> None:
         os.write(idle, b"more\n")
     with pytest.raises(BrokenPipeError):
         os.open(bus / "B_x", os.O_RDONLY)
-    bus.close()
-    with pytest.raises(OSError, match=r"not connected|connection abort"):
-        os.read(idle, 100)
     for descriptor in (idle, holding, master):
         os.close(descriptor)
+    bus.close()
 
 
-def test_it_goes_at_once_when_nobody_is_left(bus: Mount, start: Start) -> None:
+def test_who_does_not_leave_is_not_waited_for(bus: Mount) -> None:
+    with contextlib.ExitStack() as held:
+        idle = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
+        held.callback(os.close, idle)
+        bus.daemon.send_signal(signal.SIGTERM)
+        bus.close()
+        with pytest.raises(OSError, match=r"not connected|connection abort"):
+            os.read(idle, 100)
+
+
+def test_it_goes_at_once_when_nobody_is_left(mounting: Mounting, start: Start) -> None:
+    bus = mounting(command=LINGERING)
     bus.touch("B_x")
     cat = start("cat", bus / "B_x")
     bus.wait_for_readers(1, "B_x")

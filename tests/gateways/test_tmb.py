@@ -12,7 +12,7 @@ import pytest
 from futebus.commands import tmb
 
 from ..helpers.collectors import Collect
-from ..helpers.mounts import Mount, Mounting, run
+from ..helpers.mounts import LINGERING, Mount, Mounting, run
 from ..helpers.papers import TREE, Shell, examples
 from ..helpers.ports import free_port
 from ..helpers.programs import Start, leave_behind
@@ -223,7 +223,7 @@ def test_without_a_bus_it_ends(mounting: Mounting, place: Path, start: Start) ->
     assert never.process.wait() == 1
     assert never.words == f"futebus-tmb: no bus is mounted on {place}/none\n"
     assert not list((place / "none").iterdir())
-    bus = mounting()
+    bus = mounting(command=LINGERING)
     gateway = Gateway(start, bus / "B_x")
     bus.unmount()
     assert gateway.process.wait() == 1

@@ -9,14 +9,19 @@ from pathlib import Path
 from futebus.client.waking import have_reserve
 
 
+def open_files() -> list[str]:
+    """What this process has open. A thread that watches all processes opens and closes files of /proc meanwhile."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing itself, for one
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return found
+
+
 def descriptors() -> int:
     """How many descriptors this process has, but for files of /proc: a thread that watches all processes reads those."""
     have_reserve()  # the first channel of the client would have it, and it stays
-    count = 0
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the listing itself, for one
-            count += not os.readlink(f"/proc/self/fd/{number}").startswith("/proc")
-    return count
+    return sum(not file.startswith("/proc") for file in open_files())
 
 
 def leave(pid: int, count: int) -> tuple[int, int]:

@@ -265,7 +265,7 @@ class Outsider:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._client = self._do(nats_py.connect(url, allow_reconnect=False, **how))
+        self._client = self._do(nats_py.connect(url, allow_reconnect=False, **{"connect_timeout": int(DEADLINE), **how}))
         if subject:
             self._do(self._client.subscribe(subject, cb=self._keep))
         self._do(arrived(self._client))

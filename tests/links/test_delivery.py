@@ -1,5 +1,6 @@
 """Deliveries: what a stream has comes to a channel, each line once, whoever dies."""
 
+import itertools
 import random
 import re
 import signal
@@ -249,12 +250,14 @@ def test_a_name_that_is_removed_while_lines_come(
     link = deliver(linking, bus / "B_x", f"{keeping.url}/LINES/lines", place)
     (bus / "B_x").unlink()
     reader = collect(bus / "B_x")
-    end, count = time.monotonic() + 3 * LOOK_SECONDS, 0
-    while time.monotonic() < end and not reader.size:
-        fill(keeping.url, 1, begin=count)
-        count += 1
+    numbers = itertools.count()
+
+    def comes() -> bool:
+        fill(keeping.url, 1, begin=next(numbers))
         time.sleep(LOOK_SECONDS / 10)
-    assert reader.size
+        return bool(reader.size)
+
+    until(comes, "something comes")
     link.wait_for("its name was removed; it is opened anew")
     link.end()
 

@@ -19,6 +19,7 @@ from futebus.nats.stream import LAST, LAST_NAME, LAST_OF_ALL, NAME, Overtaken, R
 
 from ..helpers.nats import Server, Serving, arrived
 from ..helpers.published import ask, say_raw
+from ..helpers.waiting import DEADLINE
 
 T = TypeVar("T")
 
@@ -189,7 +190,7 @@ async def answering(server: Server, answer: bytes, *subjects: str) -> AsyncItera
     async def reply(message: Msg) -> None:
         await message.respond(answer)
 
-    async with await nats.connect(server.url) as client:
+    async with await nats.connect(server.url, connect_timeout=int(DEADLINE)) as client:
         for subject in subjects:
             await client.subscribe(subject, cb=reply)
         await arrived(client)

@@ -14,7 +14,7 @@ from futebus.recorder.channel import BusAway, open_channel
 from futebus.recorder.drain import READ_LEAST, Drain
 from futebus.spool import Spool, SpoolWriter
 
-from ..helpers.mounts import Mount, Mounting
+from ..helpers.mounts import LINGERING, Mount, Mounting
 from ..helpers.programs import Start
 from ..helpers.recorders import Remounting, fill
 from ..helpers.waiting import DEADLINE, until
@@ -117,7 +117,7 @@ def test_half_a_line_is_not_put_before_the_lines_of_the_next_bus(
 
 
 def test_a_bus_that_ends_is_left_at_once(mounting: Mounting, draining: Draining) -> None:
-    bus = mounting()
+    bus = mounting(command=LINGERING)
     drain = draining(bus / "B_x").wait_until_joined()
     bus.daemon.send_signal(signal.SIGTERM)
     bus.close()

@@ -56,6 +56,7 @@ def test_a_stream_that_has_lost_its_end(bus: Mount, recording: Recording, keepin
             keeping.process.wait()
             shutil.copytree(place / "nats1" / "jetstream", place / "before")
             keeping.begin()
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 50, "it knows that the stream has them")
     keeping.kill()
     shutil.rmtree(place / "nats1" / "jetstream")
     shutil.copytree(place / "before", place / "nats1" / "jetstream")
