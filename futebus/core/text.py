@@ -95,14 +95,21 @@ def spanned(first: int, stop: int, what: str = "line") -> str:
     return f"{what} {first}" if stop - first == 1 else f"{what}s {first} to {stop - 1}"
 
 
+def removed(first: int, stop: int, shown: str, what: str = "line") -> str:
+    """That some of a sequence are not there any more: `lines 5 to 9 of B_log have been removed`.
+
+    Args:
+        first: the number of the first of them.
+        stop: the number behind the last.
+        shown: whose they were, for people.
+        what: they were.
+    """
+    return f"{spanned(first, stop, what)} of {shown} {'has' if stop - first == 1 else 'have'} been removed"
+
+
 def are(number: int) -> str:
     """The verb for so many of something: `is`, `are`."""
     return "is" if number == 1 else "are"
-
-
-def have(number: int) -> str:
-    """The verb for so many of something: `has`, `have`."""
-    return "has" if number == 1 else "have"
 
 
 def were(number: int) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..core.lines import lines as scan
 from ..core.lines import nul
-from ..core.text import are, have, spanned
+from ..core.text import are, removed, spanned
 
 FORMAT = 2
 """Of the directory; a number in `spool.json` that a later layout would count up.
@@ -227,7 +227,7 @@ def gone(path: Path, first: int, stop: int) -> "LinesGone":
     """
     if path.with_suffix(".index").exists():
         return LinesDamaged(path, first, stop)
-    return LinesGone(f"{spanned(first, stop)} of {path.parent} {have(stop - first)} been removed")
+    return LinesGone(removed(first, stop, str(path.parent)))
 
 
 def found_without(lines: Path) -> str:

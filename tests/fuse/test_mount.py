@@ -236,7 +236,7 @@ def test_a_lazy_unmount_ends_it_for_those_inside_too(bus: Mount, start: Start) -
 
 
 def test_going_down(mounting: Mounting, start: Start) -> None:
-    """Blocked writers fail, readers get what they still hold and then the end, and nothing waits for those who do neither."""
+    """Blocked writers fail, readers get what they still hold and then the end."""
     bus = mounting("max_queue=3", command=LINGERING)
     idle = os.open(bus / "B_x", os.O_RDWR | os.O_CREAT)
     holding = os.open(bus / "B_x", os.O_RDONLY)

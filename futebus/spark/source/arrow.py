@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType, TimestampType
 
 from ...core.lines import split
-from ...core.text import have, spanned
+from ...core.text import removed
 from ...spool import LinesDamaged, LinesGone, OnDamage, Piece, open_to_read
 from ..telling import Sentence
 
@@ -116,8 +116,8 @@ def _chunks(piece: Piece) -> Iterator[bytes]:
     try:
         descriptor = open_to_read(Path(piece.segment))
     except FileNotFoundError:
-        which = f"{spanned(piece.first, piece.first + piece.lines)} of {Path(piece.segment).parent}"
-        raise LinesGone(f"{which} {have(piece.lines)} been removed") from None
+        directory = Path(piece.segment).parent
+        raise LinesGone(removed(piece.first, piece.first + piece.lines, str(directory))) from None
     has_looked = False
     try:
         at, size = piece.start, BATCH_BYTES

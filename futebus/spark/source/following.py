@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ...core.text import are, have, spanned
+from ...core.text import are, removed, spanned
 from ...nats import runs
 from ...nats.fetching import next_of
 from ...nats.marks import Mark, kept, marked
@@ -196,11 +196,8 @@ class Following:
         if begin is None or begin >= stop or start == end:
             return
 
-        def which(first: int, behind: int) -> str:
-            return f"{spanned(first, behind, 'message')} of {self._name}"
-
         def gone(first: int, behind: int) -> str:
-            return f"{which(first, behind)} {are(behind - first)} gone"
+            return f"{spanned(first, behind, 'message')} of {self._name} {are(behind - first)} gone"
 
         state = self.state()
         if end["created"] != state.created:
@@ -213,16 +210,16 @@ class Following:
                 return
             stop = there
         if begin < state.first:
-            missing = min(stop, state.first) - begin
-            self._lose(f"{which(begin, begin + missing)} {have(missing)} been removed before being read")
-            if missing == stop - begin:
+            first = min(stop, state.first)
+            self._lose(f"{removed(begin, first, self._name, 'message')} before being read")
+            if first == stop:
                 return
-            begin = state.first
+            begin = first
         if self._options.place.subject is not None and self._options.fails_on_loss:
             # Tasks see what is missing, but not whether it was of this subject; nor does anybody else.
             number = self.reader.missing(begin, stop)
             if number is not None:
-                self._lose(f"message {number} of {self._name} has been removed before being read")
+                self._lose(f"{removed(number, number + 1, self._name, 'message')} before being read")
         last = (stop - 1, end["at"]) if end.get("at") and stop == end["next"] else None
         yield from cut_messages(self._options, state, begin, stop, last=last)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from ...core.text import are, have, spanned
+from ...core.text import are, removed
 from ...nats.errors import MadeAnew, NatsError
 from ...nats.fetching import ASKED_BYTES, Fetched
 from ...nats.reader import Reader
@@ -118,8 +118,7 @@ class MessagesPartition(InputPartition):
             self._lose_removed(begin, stop)
 
     def _lose_removed(self, begin: int, end: int) -> None:
-        removed = f"{spanned(begin, end, 'message')} of {self.place.shown}"
-        self._lose(f"{removed} {have(end - begin)} been removed", begin, end)
+        self._lose(removed(begin, end, self.place.shown, "message"), begin, end)
 
     def _lose(self, words: str, begin: int, end: int) -> None:
         if self.fails_on_loss:

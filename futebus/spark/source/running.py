@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from ...core.text import counted, have, spanned
+from ...core.text import counted, removed
 from ...spool import LinesGone, NotASpool, Spool, SpoolError
 from ..options import QueryError, SourceOptions
 from ..telling import say
@@ -306,8 +306,7 @@ class Running:
             begin = first["line"]
             if begin < spool.begin:
                 gone = min(spool.begin, last["line"])  # what else has, the next batch tells
-                lost = f"{spanned(begin, gone)} of {name} {have(gone - begin)} been removed"
-                words = f"{lost} from {spool.path} before being read"
+                words = f"{removed(begin, gone, name)} from {spool.path} before being read"
                 if self._options.fails_on_loss:
                     raise QueryError(f"{words}; with failOnDataLoss=false the query goes on")
                 say(words)
