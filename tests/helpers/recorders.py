@@ -30,6 +30,19 @@ sys.exit(main())
 ]
 """A recorder that waits at its start as long for the stream as a test does. Who is refused late goes on recording otherwise."""
 
+LASTING = [
+    sys.executable,
+    "-c",
+    f"""
+import sys
+from futebus.commands.record import main
+from futebus.recorder import holder, process, publishing
+process.FINISH_SECONDS = publishing.END_SECONDS = holder.END_SECONDS = {DEADLINE}
+sys.exit(main())
+""",
+]
+"""A recorder that ends when the stream has all, though its machine stands still for a moment."""
+
 TIRED = [
     sys.executable,
     "-c",

@@ -14,6 +14,15 @@ from ..helpers.waiting import DEADLINE, until
 
 LINK = [sys.executable, "-m", "futebus.commands.link"]
 
+PATIENT = f"""
+import sys
+from futebus.commands.link import main
+from futebus.links import link
+link.FAREWELL_SECONDS = {DEADLINE}
+sys.exit(main())
+"""
+"""One that sends all that waits before it ends, though its machine stands still for a moment."""
+
 
 class Link:
     """A `futebus-link`. What it says goes to a file.

@@ -21,7 +21,7 @@ from ..helpers.nats import Listening, Server, Serving
 from ..helpers.programs import Start, leave_behind, stopped
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE, until
-from .links import Link, Linking, linked
+from .links import PATIENT, Link, Linking, linked
 from .test_link import say
 
 
@@ -243,7 +243,7 @@ def test_what_waits_in_the_bus_in_the_end_is_said_too(bus: Mount, nats: Server, 
 def test_what_waits_in_a_channel_that_is_removed_is_sent(
     bus: Mount, nats: Server, linking: Linking, listening: Listening
 ) -> None:
-    link = linking(bus / "B_x", nats / "x")
+    link = linking(bus / "B_x", nats / "x", script=PATIENT)
     outsider = listening(nats.url, "x")
     lines = b"".join(b"%099d\n" % number for number in range(8_000))
     leave_behind(link.process, bus / "B_x", lines)
@@ -256,7 +256,7 @@ def test_what_waits_in_a_channel_that_is_removed_is_sent(
 def test_what_comes_while_a_channel_is_opened_anew_is_for_the_next_one(
     bus: Mount, nats: Server, linking: Linking, listening: Listening
 ) -> None:
-    link, outsider = linking(bus / "B_x", nats / "x"), listening(nats.url)
+    link, outsider = linking(bus / "B_x", nats / "x", script=PATIENT), listening(nats.url)
     for times in range(1, 4):
         (bus / "B_x").unlink()
         while link.words.count("B_x is open again") < times:
@@ -351,7 +351,7 @@ def test_a_flood_past_a_reader_that_never_reads(
 def test_signals_end_it_and_what_was_said_before_is_sent(
     bus: Mount, nats: Server, linking: Linking, listening: Listening, number: signal.Signals
 ) -> None:
-    link = linking(bus / "B_x", nats / "x")
+    link = linking(bus / "B_x", nats / "x", script=PATIENT)
     outsider = listening(nats.url, "x")
     say(bus / "B_x", "hello")
     until(lambda: bus.clients("B_x", received=1), "the link has taken it")

@@ -82,7 +82,7 @@ def test_a_message_that_is_not_handed_out_at_all_is_said(keeping: Server) -> Non
         refusing = asyncio.ensure_future(refuse())
         try:
             with pytest.raises(Away, match="does not hand out the next message of LINES, however long that may be"):
-                await asyncio.wait_for(read(), 10)
+                await asyncio.wait_for(read(), DEADLINE)
         finally:
             refusing.cancel()
 

@@ -20,10 +20,11 @@ from .readers import Reading, fill, numbers
 
 def test_patience_ends(keeping: Server, reading: Reading) -> None:
     said: list[str] = []
-    reader = Reader(address.read_servers(keeping.as_user("me:secret")), Access(), "LINES", "a test", 0.5, said.append)
+    reader = Reader(address.read_servers(keeping.as_user("me:secret")), Access(), "LINES", "a test", say=said.append)
     with pytest.raises(NoStream, match="there is no such stream"):
         reader.state()
     keeping.kill()
+    reader._patience = 0.5
     with pytest.raises(Away, match=r"^nats://127.0.0.1:\d+: Connection refused \(for 0.5 s\)$"):
         reader.state()
     reader.close()

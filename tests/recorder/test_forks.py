@@ -17,7 +17,7 @@ from ..helpers.mounts import Mount
 from ..helpers.nats import Server
 from ..helpers.programs import Start
 from ..helpers.published import lines_in, messages, wait_for_line
-from ..helpers.recorders import Recording, Remounting, kill
+from ..helpers.recorders import LASTING, Recording, Remounting, kill
 from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import lines_of, numbered
 from .unforking import CALLS, THREAD
@@ -196,7 +196,7 @@ def test_a_publisher_that_dies_is_started_when_there_are_descriptors(bus: Mount,
 
 
 def test_a_recorder_without_descriptors_ends_as_ever(bus: Mount, recording: Recording, keeping: Server) -> None:
-    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines")
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines", command=LASTING)
     recorder.drain()
     leave(recorder.holder, 0)
     (bus / "U_x").write_bytes(numbered(0, 10))

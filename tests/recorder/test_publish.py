@@ -19,7 +19,7 @@ from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.nats import Server, Serving
 from ..helpers.programs import Start
 from ..helpers.published import ask, last_of, lines_in, messages, proxied, wait_for_line
-from ..helpers.recorders import PATIENT, RECORD, Recorder, Recording, is_alive, kill
+from ..helpers.recorders import LASTING, PATIENT, RECORD, Recorder, Recording, is_alive, kill
 from ..helpers.waiting import until
 from ..spool.spools import lines_of, numbered
 from ..spool.writers import finish, wait_for_more, writers
@@ -47,7 +47,7 @@ def wait_for_all(url: str, recorder: Recorder, subject: str = "lines") -> None:
 
 
 def test_what_is_said_is_in_the_stream(bus: Mount, recording: Recording, keeping: Server) -> None:
-    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a")
+    recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a", command=LASTING)
     (bus / "U_x").write_bytes(numbered(0, 1000))
     wait_for_line(keeping.url, "lines.a", 1000)
     (bus / "U_x").write_bytes(numbered(1000, 1010))
@@ -57,7 +57,7 @@ def test_what_is_said_is_in_the_stream(bus: Mount, recording: Recording, keeping
     where = runs.read(found[0].headers)
     assert where
     assert (where.spool, where.channel, where.host) == (Spool(recorder.spool).id, "U_x", os.uname().nodename)
-    again = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a")
+    again = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a", command=LASTING)
     (bus / "U_x").write_bytes(numbered(1010, 1020))
     again.end()
     assert lines_in(messages(keeping.url)) == numbered(0, 1020)
@@ -186,7 +186,7 @@ def test_the_server_is_away_at_first(bus: Mount, recording: Recording, keeping: 
     recorder.end()
     assert f"100 lines of {recorder.spool} are not in {to} yet; they go there when it is started again" in recorder.words
     keeping.begin()
-    again = recording(bus / "U_x", "--to", to)
+    again = recording(bus / "U_x", "--to", to, command=LASTING)
     again.end()
     assert lines_in(messages(keeping.url)) == numbered(0, 100)
     told = run(*RECORD, "--info", recorder.spool).stdout

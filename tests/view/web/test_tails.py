@@ -11,7 +11,7 @@ from futebus.view.web import tails
 from futebus.view.web.pages import MOST_TAILS
 from futebus.view.web.tails import MOST_LINES, _push_lines, shown
 
-from ...helpers.mounts import Mount, Mounting
+from ...helpers.mounts import LINGERING, Mount, Mounting
 from ...helpers.programs import Start
 from ...helpers.waiting import until
 from .webs import Web
@@ -77,7 +77,8 @@ def test_what_is_too_fast_is_counted(bus: Mount, place: Path, start: Start) -> N
     served.end()
 
 
-def test_the_end_of_a_bus(bus: Mount, place: Path, start: Start) -> None:
+def test_the_end_of_a_bus(mounting: Mounting, place: Path, start: Start) -> None:
+    bus = mounting(command=LINGERING)
     bus.touch("B_log")
     served = Web(start, place, bus.path)
     with served.tail("B_log") as tail:
