@@ -97,7 +97,9 @@ def _names(spool: str, host: str, channel: str) -> tuple[str, str, str] | None:
     """The names as headers have them, decoded; None if they cannot be names. Messages have the same ones again and again."""
     if not _SOURCE.fullmatch(spool) or not _NAME.fullmatch(host) or not _NAME.fullmatch(channel):
         return None
-    return spool, decoded(host), decoded(channel)
+    names = decoded(host), decoded(channel)
+    # What no file can be called is no channel's name, and no directory's that is made of it.
+    return None if any("\0" in name for name in names) else (spool, *names)
 
 
 def encoded(name: str) -> str:

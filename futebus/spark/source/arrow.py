@@ -21,6 +21,8 @@ from ..telling import Sentence
 BATCH_BYTES = 1 << 19
 """How many bytes of lines make a batch: what fits the caches of a processor, and a few milliseconds of work for the JVM."""
 
+_ADDRESS = r"^\{[0-9a-f]{1,16}(:[oc])?\}"
+"""What the bus puts before a line: an ID is hexadecimal, in lower case; with `:o` and `:c`, somebody has come, or gone."""
 
 _TYPES = {
     StringType: pa.string(),
@@ -166,17 +168,22 @@ def integers(kind: pa.DataType, numbers: "array[int]") -> pa.Array:
 
 
 def split_address(lines: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Takes `{ADDRESS}` off. A line without one, which the bus does not make, keeps its text and has no address."""
-    parts = pc.split_pattern(lines, b"}", max_splits=1)
-    if pc.all(pc.and_(pc.equal(pc.list_value_length(parts), 2), pc.starts_with(lines, b"{"))).as_py():
+    """Takes `{ID}` off, as the bus writes it. A line without one keeps its text and has no address.
+
+    Such is what a slave of an S channel hears, from which the bus has taken it. What that begins with is its own: JSON, maybe.
+    """
+    have_one = pc.match_substring_regex(lines, _ADDRESS)
+    if pc.all(have_one).as_py():
+        parts = pc.split_pattern(lines, b"}", max_splits=1)
         address = pc.list_element(parts, 0).cast(pa.string())
         return pc.list_element(parts, 1), pc.utf8_slice_codeunits(address, 1)
+    if not pc.any(have_one).as_py():
+        return lines, pa.nulls(len(lines), pa.string())
     values, addresses = [], []
-    for line in lines.to_pylist():
-        address, brace, value = line.partition(b"}")
-        has_one = brace and address[:1] == b"{"
+    for line, has_one in zip(lines.to_pylist(), have_one.to_pylist(), strict=True):
+        address, _, value = line.partition(b"}")
         values.append(value if has_one else line)
-        addresses.append(address[1:].decode(errors="replace") if has_one else None)
+        addresses.append(address[1:].decode() if has_one else None)
     return pa.array(values, pa.binary()), pa.array(addresses, pa.string())
 
 

@@ -68,6 +68,34 @@ def test_one_that_lies_of_an_addressed_channel_has_no_addresses() -> None:
     assert shown(messages, schema) == [("a", "5"), ("{6}b", None), ("c", "7")]
 
 
+ADDRESSED = pa.schema([("value", pa.string()), ("address", pa.string())])
+
+
+@pytest.mark.parametrize("channel", ["A_x", "S_x"])
+def test_what_is_no_address_stays_in_the_line(channel: str) -> None:
+    """So do lines that a slave of an S channel has heard: the bus has taken the address off, and the text is the master's."""
+    lines = ['{"level":"error","ctx":{"id":1},"msg":"disk"}', "{}", "{}x", "}", "{", "{5", "text", "{5:x}y", "{5F}z", "{é}", "5}"]
+    plain = [(line, None) for line in lines]
+    messages = [message(1, "".join(f"{line}\n" for line in lines).encode(), len(lines), channel)]
+    assert shown(messages, ADDRESSED) == plain
+    some = message(2, b"{5}a\n{1f:o}\n{1f:c}\n{6}{7}b\n{8}}\n", 5, channel)
+    stamped = [("a", "5"), ("", "1f:o"), ("", "1f:c"), ("{7}b", "6"), ("}", "8")]
+    assert shown([some], ADDRESSED) == stamped
+    assert shown([*messages, some], ADDRESSED) == plain + stamped
+
+
+def test_an_address_that_is_no_text_is_none() -> None:
+    """Nobody's line, or message, ends a query."""
+    assert shown([message(1, b"{\xff}x\n", 1, "S_x")], ADDRESSED) == [("{\ufffd}x", None)]
+    assert shown([message(1, b"{5}x\n{\xff}y\n", 2, "A_x")], ADDRESSED) == [("x", "5"), ("{\ufffd}y", None)]
+
+
+@pytest.mark.parametrize("name", ["B\0x", "\0\0", "B_x\0"])
+def test_one_of_a_name_that_nothing_can_have_is_an_outsiders(name: str) -> None:
+    """It would be one of a directory, where it is archived."""
+    assert shown([message(1, b"a\n", 1, name)]) == outside(1, "a")
+
+
 def test_rows_without_columns_are_counted() -> None:
     assert sum(batch.num_rows for batch in rows([message(1, b"a\nb\n", 2)], pa.schema([]), "PERMISSIVE")) == 2
 
