@@ -78,6 +78,9 @@ class Archiving:
         """When the first batch was asked for."""
         self._has_added = False
         self._counted: dict[str, int] = {}
+        self._looking = threading.Lock()
+        self._spools: dict[str, Spool] = {}
+        """Those that were looked at, and know what they have read: an index may have thousands of marks."""
         """From where on the query of the figures can ask for lines again, by channel."""
         self._must_reopen = False
         """Whether a compaction has failed, and may have left something undone."""
@@ -315,11 +318,18 @@ class Archiving:
     def _behind(self) -> int | None:
         """How many lines are in the spools and not in the archive; None if that is not known."""
         total = 0
-        for name in self._sources.recorded():
-            with contextlib.suppress(SpoolError, OSError):
-                spool = Spool(self._order.spool_of(name))
-                at = self._archive.state.positions.get(name)
-                total += spool.end - (at.line if at is not None and at.spool == spool.id else spool.begin)
+        names = self._sources.recorded()
+        with self._looking:
+            self._spools = {name: spool for name, spool in self._spools.items() if name in names}
+            for name in names:
+                try:
+                    if name not in self._spools:
+                        self._spools[name] = Spool(self._order.spool_of(name))
+                    spool = self._spools[name]
+                    at = self._archive.state.positions.get(name)
+                    total += spool.end - (at.line if at is not None and at.spool == spool.id else spool.begin)
+                except (SpoolError, OSError):
+                    self._spools.pop(name, None)  # there may be another in its place
         return total
 
     # ------------------------------------------------------------------------------------------ the end

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,7 @@ from futebus.archive.compaction import GRACE, Compaction
 from futebus.archive.storage import ArchiveError, Storage, StorageError
 from futebus.commands import archive as command
 from futebus.host.terminal import Terminal
-from futebus.spool import SpoolWriter
+from futebus.spool import Spool, SpoolWriter
 
 from ..helpers.waiting import until
 from ..spool.spools import last_file, numbered
@@ -377,3 +378,32 @@ def test_a_compaction_that_fails_is_tried_again(
         f"test: compaction has failed, and is tried again in 0.05 s: {why}"
         for why in ("the network is away", "Input/output error")
     ]
+
+
+def test_an_index_is_read_once_to_tell_what_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have thousands of marks; and another spool may come into the place of one."""
+    opened_: list[str] = []
+
+    class Opened(Spool):
+        def __init__(self, path: Path) -> None:
+            opened_.append(path.name)
+            super().__init__(path)
+
+    monkeypatch.setattr(run, "Spool", Opened)
+    words = ["--external", "--spools", str(tmp_path), str(tmp_path / "B_a"), str(tmp_path / "B_b"), str(tmp_path / "archive")]
+    archiving = run.Archiving(command._order(command.parser().parse_args(words)), Terminal("test", io.StringIO()))
+    archiving._archive = SimpleNamespace(state=SimpleNamespace(positions={}))  # type: ignore[assignment]
+    assert archiving._behind() == 0  # there are none yet
+    opened_.clear()
+    with SpoolWriter(tmp_path / "B_a", "B_a") as one, SpoolWriter(tmp_path / "B_b", "B_b") as two:
+        one.append(numbered(0, 10))
+        assert archiving._behind() == 10
+        two.append(numbered(0, 5))
+        assert archiving._behind() == 15
+        one.append(numbered(10, 20))
+        assert archiving._behind() == 25
+    assert sorted(opened_) == ["B_a", "B_b"]
+    shutil.rmtree(tmp_path / "B_a")
+    with SpoolWriter(tmp_path / "B_a", "B_a") as one:
+        one.append(numbered(0, 3))
+        until(lambda: archiving._behind() == 8, "the other one is seen")
