@@ -229,7 +229,8 @@ class Publisher:
 
     async def _where(self, stream: Stream, state: State) -> tuple[int, int]:
         """Where to go on: the number of the next line, and that of the message that it comes behind."""
-        note, begin, end = self._note.note, self._spool.begin, self._spool.end
+        note, begin, end = self._note.note.of(self._spool.id), self._spool.begin, self._spool.end
+        is_another = note != self._note.note
         is_known = bool(note.created and (note.marks or note.sequence or note.next))
         is_anew = is_known and note.created != state.created
         is_first = not is_known or is_anew
@@ -263,7 +264,7 @@ class Publisher:
                     lost = f"has lost {spanned(at, note.next)}, which it had confirmed"
                     self._say(f"{stream.shown} {lost}{going(', and is sent %s again', at)}")
         elif is_known:
-            at = note.checked  # whether it had the others nobody knows any more
+            at = begin if is_another else note.checked  # whether it had the others nobody knows any more
             if not is_anew and note.marks and stream.max_payload == note.most and not await ours.has_lost(state, note.marks[-1]):
                 at = note.next  # it had room for them, and they have gone by its limits
             if is_anew:
@@ -271,7 +272,7 @@ class Publisher:
                 lost *= at > 0 and bool(note.marks or note.sequence)
                 recent = going("; what was confirmed last, %s, goes there, since it may not have had that", at)
                 self._say(f"{stream.shown} is another stream than before{lost}{recent}")
-            if not is_anew and await ours.has_lost(state, note.last):
+            if not is_anew and not is_another and await ours.has_lost(state, note.last):
                 there = await ours.there(state, note.marks)
                 at = there[-1].next if there else min(begin, note.next)
                 lost = f"has lost messages that it had confirmed, and all of {self._subject}"
@@ -294,7 +295,7 @@ class Publisher:
         at = max(at, begin)
         marks = () if is_anew else await ours.there(state, tuple(mark for mark in note.marks if mark.next <= at))
         self._checked = time.monotonic()
-        self._note.keep(created=state.created, next=at, checked=at, sequence=behind, marks=marks)
+        self._note.keep(created=state.created, next=at, checked=at, sequence=behind, marks=marks, spool=self._spool.id)
         return at, behind
 
     async def _check(self, stream: Stream, most: int) -> None:

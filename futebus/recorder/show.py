@@ -171,7 +171,7 @@ def summary(path: Path) -> str:
         "lost": f"{last.lost}, that could not be taken" if last.lost else "none that is known",
     }
     if note := read_note(path):
-        rows |= _published(spool, note)
+        rows |= _published(spool, note.of(spool.id))
     return "".join(f"{name:<10}{value}\n" for name, value in rows.items())
 
 

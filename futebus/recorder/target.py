@@ -76,6 +76,12 @@ class Note(NamedTuple):
     others may read; see `secret.kept`."""
     marks: tuple[Mark, ...] = ()
     """Of the messages that the stream has confirmed, some: see `thinned`."""
+    spool: str = ""
+    """Whose lines they are: a spool that has lost all of them goes on as another one. The older format did not have it."""
+
+    def of(self, spool: str) -> "Note":
+        """What it says of the lines of a spool: nothing of what has come, if it is another's."""
+        return self if self.spool in ("", spool) else self._replace(next=0, checked=0, marks=(), spool=spool)
 
     @property
     def last(self) -> Mark:
@@ -119,15 +125,19 @@ def read_note(spool: Path) -> Note | None:
         os.close(file)
 
 
-def kept_from(spool: Path, place: tuple[str, str]) -> int:
+def kept_from(spool: Path, place: tuple[str, str], identity: str) -> int:
     """The number of the first line that must be kept, since the stream may not have it.
 
     Args:
         spool: the directory.
         place: the stream and the subject.
+        identity: the spool's.
     """
     note = read_note(spool)
-    return min(note.checked, note.next) if note and (note.stream, note.subject) == place else 0
+    if note is None or (note.stream, note.subject) != place:
+        return 0
+    note = note.of(identity)
+    return min(note.checked, note.next)
 
 
 class NoteKeeper:

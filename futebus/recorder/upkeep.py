@@ -5,6 +5,7 @@ That there still is a spool is looked at each time, too: files that were removed
 The one rule: who takes lines from the channel never waits for the disk. A thread does this.
 """
 
+import math
 import threading
 import time
 
@@ -39,10 +40,10 @@ class Upkeep:
         self._end = self._first = -1
         self._looked = 0.0
         self._is_stopping = threading.Event()
-        self._has_lines = threading.Event()
-        self._has_lines.set()
-        self._is_urgent = threading.Event()
-        """Whether what there is to do does not wait for more lines."""
+        self._is_woken = threading.Event()
+        self._is_woken.set()
+        self._has_lines = True
+        """Whether there are lines that may not be on the disk; it is woken with the first of them."""
         self._must_retain = False
         self._troubles = Troubles()
         self._failure: BaseException | None = None
@@ -55,10 +56,11 @@ class Upkeep:
             raise self._failure
         if self._spool.end != self._end:
             self._end = self._spool.end
-            if self._recording.sync:
-                self._has_lines.set()
-            else:
+            if not self._recording.sync:
                 self._sync()
+            elif not self._has_lines:
+                self._has_lines = True
+                self._is_woken.set()
         # With a stream, lines that were to go may go later, without anything new: when it has them.
         is_timed = self._recording.keep_age is not None or (
             self._recording.keep_bytes is not None and self._recording.to is not None
@@ -69,7 +71,7 @@ class Upkeep:
             if self._recording.keep_age is not None:
                 self._spool.end_old(self._recording.keep_age)
             self._must_retain = True
-            self._has_lines.set()
+            self._is_woken.set()
         return self._age_seconds if is_timed else None
 
     def make_room(self) -> None:
@@ -77,8 +79,7 @@ class Upkeep:
         if self._failure is not None:
             raise self._failure
         self._must_retain = True
-        self._is_urgent.set()
-        self._has_lines.set()
+        self._is_woken.set()
 
     @property
     def _age_seconds(self) -> float:
@@ -90,7 +91,7 @@ class Upkeep:
             return
         try:
             self._spool.remove_old(
-                size=self._recording.keep_bytes, age=self._recording.keep_age, until=_needed_from(self._recording)
+                size=self._recording.keep_bytes, age=self._recording.keep_age, until=_needed_from(self._recording, self._lock)
             )
             self._troubles.end()
         except (OSError, SpoolError) as error:
@@ -106,15 +107,19 @@ class Upkeep:
             self._failure = error
 
     def _keep_up(self) -> None:
+        due = math.inf
+        """When what was taken is to be on the disk."""
         while not self._is_stopping.is_set():
-            self._has_lines.wait()
-            self._is_urgent.wait(self._recording.sync or 0)
-            self._has_lines.clear()
-            self._is_urgent.clear()
+            self._is_woken.wait(None if due == math.inf else max(due - time.monotonic(), 0))
+            self._is_woken.clear()
             if self._must_retain:
                 self._must_retain = False
                 self._retain()
-            if self._recording.sync:
+            if self._recording.sync and self._has_lines and due == math.inf:
+                due = time.monotonic() + self._recording.sync
+            if time.monotonic() >= due:
+                due = math.inf
+                self._has_lines = False
                 self._sync()
 
     def _sync(self) -> None:
@@ -136,8 +141,7 @@ class Upkeep:
             NotASpool: the spool is not there any more.
         """
         self._is_stopping.set()
-        self._is_urgent.set()
-        self._has_lines.set()
+        self._is_woken.set()
         self._thread.join()
         self._sync()
 
@@ -153,7 +157,9 @@ def make_room(recording: Recording, lock: SpoolLock) -> None:
         OSError, SpoolError: as `SpoolWriter.remove_old`.
     """
     if _removes(recording):
-        remove_unopened(recording.spool, lock, size=recording.keep_bytes, age=recording.keep_age, until=_needed_from(recording))
+        remove_unopened(
+            recording.spool, lock, size=recording.keep_bytes, age=recording.keep_age, until=_needed_from(recording, lock)
+        )
 
 
 def _removes(recording: Recording) -> bool:
@@ -161,9 +167,9 @@ def _removes(recording: Recording) -> bool:
     return recording.keep_bytes is not None or recording.keep_age is not None
 
 
-def _needed_from(recording: Recording) -> int | None:
+def _needed_from(recording: Recording, lock: SpoolLock) -> int | None:
     """The number of the first line that is needed, whatever else is said: the stream may not have it."""
-    return None if recording.to is None else kept_from(recording.spool, recording.to.place)
+    return None if recording.to is None else kept_from(recording.spool, recording.to.place, lock.id)
 
 
 def _reason(error: OSError | SpoolError) -> str:

@@ -269,7 +269,7 @@ class Worker:
             on_lines=upkeep.look,
             on_full=upkeep.make_room,
             descriptor=self._held.descriptor,
-            noted=spool.lost - self._held.lost,
+            noted=max(spool.lost - self._held.lost, 0),  # it may be another spool by now
         )
 
     def _finish(self, spool: SpoolWriter, upkeep: Upkeep) -> None:

@@ -77,12 +77,12 @@ def test_a_note_that_is_gone_is_made_again(tmp_path: Path, how: str) -> None:
         if how == "another":
             with NoteKeeper(tmp_path, ("S", "s"), "an old copy") as other:
                 other.keep(next=3, checked=3)
-        assert kept_from(tmp_path, ("S", "s")) == (3 if how == "another" else 0)  # nothing may go
+        assert kept_from(tmp_path, ("S", "s"), "") == (3 if how == "another" else 0)  # nothing may go
         keeper.keep(next=8, checked=8)
         keeper.flush()
         assert read_note(tmp_path) == keeper.note._replace(secret="")
         keeper.keep(next=9, checked=9)
-        assert kept_from(tmp_path, ("S", "s")) == 9
+        assert kept_from(tmp_path, ("S", "s"), "") == 9
         with pytest.raises(BlockingIOError):
             NoteKeeper(tmp_path, ("S", "s"), "")
 
@@ -90,11 +90,11 @@ def test_a_note_that_is_gone_is_made_again(tmp_path: Path, how: str) -> None:
 def test_what_is_confirmed_is_kept_until_the_stream_has_shown_it(tmp_path: Path) -> None:
     with NoteKeeper(tmp_path, ("S", "s"), "nats://h/S/s") as keeper:
         keeper.confirmed(1, 7)
-        assert kept_from(tmp_path, ("S", "s")) == 0
+        assert kept_from(tmp_path, ("S", "s"), "") == 0
         keeper.keep(checked=7)
         keeper.confirmed(2, 9)
-        assert kept_from(tmp_path, ("S", "s")) == 7
-        assert kept_from(tmp_path, ("S", "other")) == 0
+        assert kept_from(tmp_path, ("S", "s"), "") == 7
+        assert kept_from(tmp_path, ("S", "other"), "") == 0
 
 
 def test_a_note_has_no_place_any_more(tmp_path: Path) -> None:
@@ -163,3 +163,16 @@ def test_a_secret_that_has_no_room_is_good_until_the_end(tmp_path: Path, monkeyp
     monkeypatch.setattr(Directory, "replace", replace)
     with NoteKeeper(tmp_path, ("S", "s"), "") as keeper:
         assert len(keeper.note.secret) == 32
+
+
+def test_of_another_spool_it_says_nothing(tmp_path: Path) -> None:
+    """One that has lost all of its lines goes on as another one: the lines that come now are not those that the stream has."""
+    with NoteKeeper(tmp_path, ("S", "s"), "") as keeper:
+        keeper.confirmed(3, 1000)
+        keeper.keep(checked=1000)
+        assert kept_from(tmp_path, ("S", "s"), "new") == 1000  # of an older version: it does not say whose it is
+        keeper.keep(spool="old")
+        assert kept_from(tmp_path, ("S", "s"), "old") == 1000
+        assert kept_from(tmp_path, ("S", "s"), "new") == 0
+        assert keeper.note.of("old") == keeper.note
+        assert keeper.note.of("new").sequence == 3

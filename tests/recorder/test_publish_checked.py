@@ -10,6 +10,7 @@ import pytest
 from futebus.core.text import spanned
 from futebus.nats.stream import Stream
 from futebus.recorder.target import Note, kept_from, read_note
+from futebus.spool import Spool
 
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
@@ -22,7 +23,10 @@ PLACE = ("LINES", "lines")
 
 
 def wait_for_check(recorder: Recorder, line: int) -> None:
-    until(lambda: kept_from(recorder.spool, PLACE) == line, f"the stream has shown to have all lines before {line}")
+    until(
+        lambda: kept_from(recorder.spool, PLACE, Spool(recorder.spool).id) == line,
+        f"the stream has shown to have all lines before {line}",
+    )
 
 
 def test_who_confirms_in_the_place_of_the_stream_is_not_believed(bus: Mount, recording: Recording, keeping: Server) -> None:
@@ -72,7 +76,10 @@ def test_what_the_stream_takes_is_asked_again_while_others_publish_in_it(
     ask(keeping.url, lambda stream: stream.make(["lines.>"]))
     recorder = recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a")
     (bus / "U_x").write_bytes(numbered(0, 10))
-    until(lambda: kept_from(recorder.spool, ("LINES", "lines.a")) == 10, "the stream has been asked just now")
+    until(
+        lambda: kept_from(recorder.spool, ("LINES", "lines.a"), Spool(recorder.spool).id) == 10,
+        "the stream has been asked just now",
+    )
 
     async def edit(stream: Stream) -> None:
         config = (await stream.jetstream.stream_info("LINES")).config
@@ -84,7 +91,7 @@ def test_what_the_stream_takes_is_asked_again_while_others_publish_in_it(
     (bus / "U_x").write_bytes(numbered(10, 11))
     until(lambda: (note := read_note(recorder.spool)) and note.next == 11, "it is published")
     (bus / "U_x").write_bytes(numbered(11, 3000))
-    until(lambda: kept_from(recorder.spool, ("LINES", "lines.a")) == 3000, "all is published")
+    until(lambda: kept_from(recorder.spool, ("LINES", "lines.a"), Spool(recorder.spool).id) == 3000, "all is published")
     recorder.end()
     found = messages(keeping.url)
     assert found

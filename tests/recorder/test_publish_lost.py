@@ -12,13 +12,13 @@ from futebus.host.troubles import MOST_RETURNS
 from futebus.nats import runs
 from futebus.nats.stream import NAME, Stream, _short
 from futebus.recorder.secret import SECRET
-from futebus.recorder.target import read_note
+from futebus.recorder.target import kept_from, read_note
 from futebus.spool import Spool
 
-from ..helpers.mounts import Mount
+from ..helpers.mounts import Mount, run
 from ..helpers.nats import Server
 from ..helpers.published import ask, lines_in, messages, wait_for_line
-from ..helpers.recorders import Recording, kill
+from ..helpers.recorders import RECORD, Recording, kill
 from ..helpers.waiting import until
 from ..spool.spools import numbered
 
@@ -169,6 +169,36 @@ def test_what_retention_has_removed_is_not_said_to_go_there_again(
         recorder.wait_for("has lost messages that it had confirmed, and all of lines\n")
     recorder.wait_for(f": lines 4 to {begin - 1} were removed before being published\n")
     recorder.end()
+
+
+def test_a_spool_that_has_lost_all_of_its_lines(bus: Mount, recording: Recording, keeping: Server) -> None:
+    """It goes on as another one, behind what the stream has of it, and nothing is said to be lost there."""
+    to = ("--to", f"{keeping.url}/LINES/lines")
+    recorder = recording(bus / "U_x", *to)
+    (bus / "U_x").write_bytes(numbered(0, 10))
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 10, "the stream has them")
+    recorder.end()
+    for file in [*recorder.spool.glob("*.lines"), *recorder.spool.glob("*.index")]:
+        file.unlink()
+    with keeping.hanging():
+        recorder = recording(bus / "U_x", *to)
+        (bus / "U_x").write_bytes(numbered(10, 15))
+        until(lambda: Spool(recorder.spool).end == 5, "it is recorded")
+        assert kept_from(recorder.spool, ("LINES", "lines"), Spool(recorder.spool).id) == 0
+        told = run(*RECORD, "--info", recorder.spool).stdout
+        assert "\nin stream up to 0, message " in told
+        assert "\nlag       5 lines, " in told
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 5, "the stream has them, too")
+    recorder.end()
+    assert b"".join(message.data for message in messages(keeping.url)) == numbered(0, 15)
+    assert "has lost all of its segments, and goes on as a new spool" in recorder.words
+    assert "confirmed" not in recorder.words
+    assert "removed" not in recorder.words
+    again = recording(bus / "U_x", *to)
+    (bus / "U_x").write_bytes(numbered(15, 20))
+    until(lambda: (note := read_note(recorder.spool)) and note.next == 10, "it goes on")
+    again.end()
+    assert b"".join(message.data for message in messages(keeping.url)) == numbered(0, 20)
 
 
 def test_the_names_of_messages_cannot_be_told_beforehand(bus: Mount, recording: Recording, keeping: Server) -> None:

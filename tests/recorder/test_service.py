@@ -77,10 +77,14 @@ class Manager:
         self.wait_for("READY=1")
         return recorder
 
-    def close(self) -> None:
+    def forget(self) -> None:
+        """Closes what it has."""
         for descriptor in self.store.values():
             os.close(descriptor)
         self.store.clear()
+
+    def close(self) -> None:
+        self.forget()
         self._socket.close()
 
 
@@ -129,6 +133,25 @@ def test_what_is_dropped_meanwhile_is_counted(mounting: Mounting, recording: Rec
         recorder.end()
         assert lines_of(recorder.spool).endswith(numbered(end - 10, end))
         (bus / "B_x").write_bytes(numbered(end, end + 100))
+
+
+def test_losses_are_not_invented_when_the_spool_is_taken_away(mounting: Mounting, recording: Recording, manager: Manager) -> None:
+    bus = mounting("max_queue=10")
+    manager.start(recording, bus / "B_x").end()
+    (bus / "B_x").write_bytes(numbered(0, 100))
+    recorder = manager.start(recording, bus / "B_x")
+    until(lambda: Spool(recorder.spool).last.lost == 90, "losses are counted")
+    recorder.end()
+    manager.forget()
+    recorder = manager.start(recording, bus / "B_x")
+    recorder.end()
+    shutil.rmtree(recorder.spool)
+    (bus / "B_x").write_bytes(numbered(100, 200))
+    recorder = manager.start(recording, bus / "B_x")
+    until(lambda: Spool(recorder.spool).last.lost, "losses are counted")
+    recorder.end()
+    assert Spool(recorder.spool).last.lost == 90
+    assert lines_of(recorder.spool) == numbered(190, 200)
 
 
 def test_what_an_earlier_version_has_kept_is_taken_over(mounting: Mounting, recording: Recording, manager: Manager) -> None:
