@@ -213,7 +213,6 @@ class Bus:
         client.keep()
         had_writes = bool(client.writing)
         if client is channel.master:
-            channel.go_on(effects, to_its_end=True)
             self._unname(channel, now)
         self._writes.close(client)  # if something fails in here, this is called again
         channel.remove(client, effects)
@@ -328,7 +327,7 @@ class Bus:
         was_full = is_master and client.mailbox.is_full
         piece = client.take(size, now)
         if piece is None:
-            if client.is_over or self.is_shutting_down:
+            if client.is_over(is_shutting_down=self.is_shutting_down):
                 return b"", effects
             if token is None:
                 raise WouldBlock
@@ -338,7 +337,7 @@ class Bus:
             return None, effects
         if is_master:
             self._writes.admit(channel, was_full, effects)
-        if (client.is_over or self.is_shutting_down) and not client.mailbox:
+        if not client.mailbox and client.is_over(is_shutting_down=self.is_shutting_down):
             client.wake_poller(effects)  # now it has hung up
         return piece, effects
 
@@ -384,7 +383,6 @@ class Bus:
         self._writes.is_shutting_down = True
         for channel in {client.channel for client in self.clients}:
             self.keep(channel)
-            channel.go_on(effects, to_its_end=True)
             self._writes.fail(list(channel.blocked), ShuttingDown(), effects)
             channel.end_of_messages(effects)
         # And those that wait for their turn only.

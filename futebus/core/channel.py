@@ -14,6 +14,9 @@ from .limits import LAST_ID, MAX_CONTROLS, Limits
 READERS_AT_ONCE = 500
 """How many readers get a broadcast in one step: a millisecond's worth, or two if their queues are full."""
 
+BROADCAST_WORK = 1000
+"""Behind which reader a step ends before that, as in `Effects.work`: what is dropped may be tens of thousands of short runs."""
+
 
 class Broadcast:
     """Messages on their way to more readers than one step can serve. What follows on the channel waits for them."""
@@ -156,11 +159,12 @@ class Channel:
         """No message will come any more: whoever waits, in a read or a poll, is told.
 
         Who only reads and has something left to read notices nothing yet. Slaves know already that they cannot write if
-        `was_shut`.
+        `was_shut`. While a broadcast is on its way, reads go on waiting: this is called again behind it.
         """
         for client in self.clients.values():
             try:
-                client.end_reads(effects)
+                if not self.broadcast:
+                    client.end_reads(effects)
                 reads, writes = client.access
                 if (reads and not client.mailbox) or (writes and not (was_shut and client.role is Role.SLAVE)):
                     client.wake_poller(effects)
@@ -227,11 +231,17 @@ class Channel:
             self._deliver_to_all(self.readers.values(), sender, run, effects)
             return
         self.broadcast = Broadcast(self, sender, run)
-        self.go_on(effects)
+        try:
+            self.go_on(effects)
+        except BaseException:  # no memory, say: it has reached nobody, and nobody would go on with it
+            self.broadcast = None
+            raise
 
     def _deliver_to_all(self, readers: Iterable[Client], sender: Client, run: Run, effects: Effects) -> None:
+        """Has a broadcast reach readers, or as many of them as is enough for one step: then the others get it later."""
         # Client.deliver, spelled out: with thousands of readers the call costs more than what it does.
         reached = attended = 0
+        enough = effects.work + BROADCAST_WORK
         if (unrecorded := self.unrecorded) is not None:
             readers = [*readers]
             for reader in readers:
@@ -245,27 +255,51 @@ class Channel:
                 if calls_for_more:
                     attended += 1
                     reader.attend(effects)
+                    if effects.work + attended >= enough and self._put_off(sender, run, reader, effects):
+                        break
             except Exception as error:
                 # No memory, say. The others are not to miss it, nor to get it twice because its sender tries again.
                 effects.failure = error
         self.copies += run.messages * reached
         effects.work += (reached >> 3) + attended
 
-    def go_on(self, effects: Effects, *, to_its_end: bool = False) -> None:
-        """Has the broadcast that is on its way reach the next readers, or all."""
-        while broadcast := self.broadcast:
-            begin, end = broadcast.at, broadcast.at + READERS_AT_ONCE
-            # Some may have closed since.
-            there = [reader for reader in broadcast.readers[begin:end] if self.readers.get(reader.id) is reader]
-            if end < len(broadcast.readers) and not to_its_end:
+    def _put_off(self, sender: Client, run: Run, last: Client, effects: Effects) -> bool:
+        """Has a broadcast reach the others later. Returns whether it does: there may be no memory for that.
+
+        Args:
+            sender: whose it is.
+            run: its messages.
+            last: the reader that it has come to.
+            effects: as ever.
+        """
+        broadcast = self.broadcast
+        try:
+            if broadcast is None:
+                broadcast = Broadcast(self, sender, run)
+                broadcast.at = broadcast.readers.index(last) + 1
                 effects.later.append(broadcast)
-            broadcast.at = end
-            if end >= len(broadcast.readers):
-                self.broadcast = None
-            self._deliver_to_all(there, broadcast.sender, broadcast.run, effects)
-            self.call_behind(effects)
-            if not to_its_end:
-                break
+                self.broadcast = broadcast
+            else:
+                broadcast.at = broadcast.readers.index(last) + 1
+        except MemoryError:
+            return False
+        return True
+
+    def go_on(self, effects: Effects) -> None:
+        """Has the broadcast that is on its way reach the next readers."""
+        broadcast = self.broadcast
+        if broadcast is None:
+            return
+        # First what there may be no memory for. Some may have closed since.
+        end = broadcast.at + READERS_AT_ONCE
+        there = [reader for reader in broadcast.readers[broadcast.at : end] if self.readers.get(reader.id) is reader]
+        effects.later.append(broadcast)
+        broadcast.at = end
+        self._deliver_to_all(there, broadcast.sender, broadcast.run, effects)
+        if broadcast.at >= len(broadcast.readers):
+            effects.later.remove(broadcast)
+            self.broadcast = None
+        self.call_behind(effects)
 
     def call_behind(self, effects: Effects) -> None:
         """Has the first of those who wait for a broadcast go on, if there is one and nothing is in its way."""

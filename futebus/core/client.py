@@ -178,9 +178,11 @@ class Client:
         mailbox = self.mailbox
         if mailbox.was_empty:
             self._became_readable(effects)
-        if self.role is not Role.MASTER and (dropped := mailbox.drop_oldest()):
+        if self.role is not Role.MASTER:
+            dropped, work = mailbox.drop_oldest()
             self.dropped += dropped
             self.channel.dropped += dropped
+            effects.work += work
 
     def deliver_control(self, message: bytes, effects: Effects) -> None:
         """Puts a control message into rlist, past flow control."""
@@ -225,15 +227,17 @@ class Client:
             self.channel.armed_slaves.discard(self)
             effects.ready.append(self)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no message will come for it any more, as far as that is the channel's doing."""
-        return self.channel.is_shut if self.role is Role.MASTER else self.channel.is_dead
+    def is_over(self, *, is_shutting_down: bool) -> bool:
+        """Whether no message will come for it any more."""
+        if self.role is Role.MASTER:
+            return self.channel.is_shut or is_shutting_down
+        # What is still on its way to some of the readers comes before their end.
+        return (self.channel.is_dead or is_shutting_down) and not self.channel.broadcast
 
     def readiness(self, *, is_shutting_down: bool) -> Readiness:
         """What it could do without waiting. It counts as told."""
         reads, writes = self.access
-        is_over = self.is_over or is_shutting_down
+        is_over = self.is_over(is_shutting_down=is_shutting_down)
         refuses = is_shutting_down or (self.channel.is_shut and self.role is Role.SLAVE)
         waits = bool(self.mailbox)
         writable = writes and (refuses or self.channel.is_writable(self))

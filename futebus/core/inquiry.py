@@ -37,7 +37,7 @@ class Inquiry(NamedTuple):
     bulk: bool
     """Whether one read may return many messages."""
     has_ended: bool
-    """Whether the channel's master is gone, or the bus goes down."""
+    """Whether the channel's master is gone, or the bus goes down, and so nothing will come any more."""
     is_removed: bool
     """Whether the channel has no name any more."""
     is_shut: bool
@@ -58,7 +58,8 @@ def answer(client: Client, *, is_shutting_down: bool) -> bytes:
     """What a client is told."""
     channel, mailbox = client.channel, client.mailbox
     access = _READS * client.access.reads | _WRITES * client.access.writes | _BULK * client.bulk
-    state = _ENDED * (channel.is_dead or is_shutting_down) | _REMOVED * (not channel.is_named) | _SHUT * channel.is_shut
+    has_ended = (channel.is_dead or is_shutting_down) and not channel.broadcast
+    state = _ENDED * has_ended | _REMOVED * (not channel.is_named) | _SHUT * channel.is_shut
     return FORM.pack(
         client.id,
         channel.kind.letter,

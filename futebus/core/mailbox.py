@@ -43,6 +43,9 @@ OWN_BYTES = 4096
 
 _JOINED_AT_ONCE = 1024
 
+_MANY_RUNS = 64
+"""Behind how many that are dropped one after the other it is looked whether all must go."""
+
 RUNS_AT_ONCE = 2048
 """How many runs one bulk read hands out at most: a millisecond's worth. Tens of thousands of messages may each be a run."""
 
@@ -163,21 +166,29 @@ class Mailbox:
         self.controls += 1
         self.control_size += len(message)
 
-    def drop_oldest(self) -> int:
+    def drop_oldest(self) -> tuple[int, int]:
         """Drops the oldest messages of rlist until it is within its limits; the newest always stays.
 
         Returns:
-            How many were dropped.
+            How many were dropped, and what that has cost, as in `Effects.work`: tens of thousands of messages may each be a run.
         """
         before = self.messages
-        while self.messages > self._max_messages or (self.size > self._max_size and self.messages > 1):
+        runs = work = 0
+        while (surplus := self.messages - self._max_messages) > 0 or (self.size > self._max_size and self.messages > 1):
             data, count = self._runs[0]
-            surplus = self.messages - self._max_messages
             surplus_size = self.size - self._max_size
             left = count - self._gone
-            if left < self.messages and (surplus >= left or surplus_size >= len(data) - self._begun):
-                self._drop_up_to(len(data), left)
+            left_size = len(data) - self._begun
+            if left < self.messages and (surplus >= left or surplus_size >= left_size):
+                self.messages -= left
+                self.size -= left_size
+                self._runs.popleft()
+                self._begun = self._gone = 0
+                runs += 1
+                if runs == _MANY_RUNS:
+                    work += self._drop_all_but_the_newest_run()
                 continue
+            last_cut, last_count = _last_cut, _last_count
             stop = self._begun
             if surplus > 0:
                 stop = _cut(data, self._begun, surplus)
@@ -185,8 +196,23 @@ class Mailbox:
                 stop = data.find(b"\n", self._begun + surplus_size - 1) + 1
             if stop == len(data) and left == self.messages:
                 stop = data.rfind(b"\n", 0, -1) + 1
-            self._drop_up_to(stop, _count(data, self._begun, stop))
-        return before - self.messages
+            dropped = _count(data, self._begun, stop)
+            if _last_cut is not last_cut or _last_count is not last_count:
+                work += (stop - self._begun) >> 10
+            self._drop_up_to(stop, dropped)
+        return before - self.messages, work + (runs >> 3)
+
+    def _drop_all_but_the_newest_run(self) -> int:
+        """Drops the others if that alone is as much as there may be, so that they all go anyway. Returns what that has cost."""
+        newest = self._runs[-1]
+        count, size, others = newest.messages, len(newest.data), len(self._runs) - 1
+        if not others or (count < self._max_messages and size < self._max_size):
+            return 0
+        self._runs.clear()
+        self._runs.append(newest)  # into the block that it has kept
+        self.messages, self.size = count, size
+        self._begun = self._gone = 0
+        return others >> 6
 
     def read(self, size: int, bulk: bool) -> tuple[bytes, int] | None:
         """Reads.

@@ -188,8 +188,11 @@ class Writes:
             what.is_admitting = False
             self.admit(what, True, effects)
         elif isinstance(what, Broadcast):
-            if what.channel.broadcast is what:
-                what.channel.go_on(effects)
+            channel = what.channel
+            if channel.broadcast is what:
+                channel.go_on(effects)
+                if not channel.broadcast and (channel.is_dead or self.is_shutting_down):
+                    channel.end_of_messages(effects)
             self.forget_finished(effects)
         elif isinstance(what, Behind):
             channel = what.channel

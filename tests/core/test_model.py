@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from futebus.core import channel
 from futebus.core.bus import Bus
-from futebus.core.channel import READERS_AT_ONCE
+from futebus.core.channel import BROADCAST_WORK, READERS_AT_ONCE
 from futebus.core.client import Access, Effects, Owner
 from futebus.core.errors import BusError, WouldBlock
 from futebus.core.limits import Limits
@@ -269,14 +269,14 @@ class BusMachine(Twins):
 
 
 class BusMachineInSteps(BusMachine):
-    """Every broadcast goes to one reader at a time."""
+    """Every broadcast goes to two readers at a time, or to one of whom something is dropped or who waits."""
 
     def __init__(self) -> None:
         super().__init__()
-        channel.READERS_AT_ONCE = 1
+        channel.READERS_AT_ONCE, channel.BROADCAST_WORK = 2, 0
 
     def teardown(self) -> None:
-        channel.READERS_AT_ONCE = READERS_AT_ONCE
+        channel.READERS_AT_ONCE, channel.BROADCAST_WORK = READERS_AT_ONCE, BROADCAST_WORK
 
 
 @pytest.mark.timeout(900)

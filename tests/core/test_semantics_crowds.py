@@ -6,10 +6,11 @@ import weakref
 import pytest
 
 from futebus.core import channel as channels
+from futebus.core import inquiry
 from futebus.core.bus import Bus
 from futebus.core.channel import Channel
 from futebus.core.client import Client, Effects, Token
-from futebus.core.errors import BusError
+from futebus.core.errors import Broken, BusError
 from futebus.core.limits import Limits
 
 from .driver import RO, ROOT, RW, WO
@@ -32,6 +33,7 @@ class Crowd:
         self.readers = [self.open() for _ in range(CROWD)]
         self.later: list[object] = []
         self.finished: list[tuple[Token, bytes | int | BusError]] = []
+        self.ready: list[Client] = []
 
     @property
     def channel(self) -> Channel:
@@ -48,6 +50,11 @@ class Crowd:
     def keep(self, effects: Effects) -> None:
         self.later += effects.later
         self.finished += effects.finished
+        self.ready += effects.ready
+
+    def tells_end(self, client: Client) -> bool:
+        """Whether a client is told that nothing will come any more."""
+        return inquiry.read(inquiry.answer(client, is_shutting_down=self.bus.is_shutting_down)).has_ended
 
     def write(self, client: Client, data: bytes, token: str) -> None:
         taken, effects = self.bus.write(client, data, 0, token)
@@ -132,10 +139,36 @@ def test_what_was_begun_is_delivered_before_the_end(how: str) -> None:
         [(token, answer)] = crowd.finished
         assert token == "w"
         assert answer == 11
-    for reader in crowd.readers:
-        assert crowd.has(reader) == [b"last words\n"]
-        assert crowd.bus.read(reader, 100, 0)[0] == b"", "and then the end"
+    one, other = crowd.readers[-2:]
+    assert crowd.bus.read(one, 100, 0, "r")[0] is None, "it waits"
+    crowd.bus.poll(other, arm=True)
+    assert not crowd.bus.poll(other).readable
+    assert not crowd.tells_end(other)
     crowd.finish()
+    assert ("r", b"last words\n") in crowd.finished
+    for reader in crowd.readers:
+        assert crowd.has(reader) == ([b"last words\n"] if reader is not one else [])
+        assert crowd.bus.read(reader, 100, 0)[0] == b"", "and then the end"
+        assert crowd.bus.poll(reader).hung_up
+        assert crowd.tells_end(reader)
+    assert crowd.bus.waiting == 0
+
+
+@pytest.mark.parametrize("how", ["close", "shut down"])
+def test_who_waits_behind_the_last_message_hears_of_the_end_when_all_have_it(how: str) -> None:
+    crowd = Crowd(b".U_x")
+    crowd.write(crowd.writer, b"last words\n", "w")
+    first, second = crowd.readers[:2]
+    assert [crowd.has(reader) for reader in (first, second)] == [[b"last words\n"]] * 2
+    assert crowd.bus.read(first, 100, 0, "r")[0] is None
+    crowd.bus.poll(second, arm=True)
+    crowd.keep(crowd.bus.close(crowd.writer, 0) if how == "close" else crowd.bus.shut_down(0))
+    crowd.ready.clear()
+    assert ("r", b"") not in crowd.finished
+    crowd.bus.poll(second, arm=True)
+    crowd.finish()
+    assert ("r", b"") in crowd.finished
+    assert second in crowd.ready
     assert crowd.bus.waiting == 0
 
 
@@ -239,3 +272,65 @@ def test_a_channel_that_has_gone_costs_nothing_more() -> None:
         assert channel() is None
     finally:
         gc.enable()
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Crowd:
+    """Queues that are full of messages each of which came alone; all of them fit one step."""
+    monkeypatch.setattr(channels, "READERS_AT_ONCE", 500)
+    crowd = Crowd(limits=Limits(max_queue=20_000))
+    for _ in range(20):
+        crowd.keep(crowd.bus.write(crowd.writer, b"a\n\n" * 1000, 0)[1])
+    assert not crowd.later
+    assert all(reader.mailbox.messages == 20_000 for reader in crowd.readers)
+    return crowd
+
+
+@pytest.mark.parametrize("lines", [9_000, 20_000, 25_000])
+def test_what_is_dropped_is_work(full: Crowd, lines: int) -> None:
+    """However few the readers are, one step does not drop hundreds of thousands of messages."""
+    taken, effects = full.bus.write(full.writer, b"b\n" * lines, 0, "w", work=500)
+    full.keep(effects)
+    assert taken is None
+    most, steps = effects.work, 1
+    while full.later:
+        effects = full.bus.go_on(full.later.pop(0), 0, work=500)
+        full.keep(effects)
+        most, steps = max(most, effects.work), steps + 1
+    assert most <= channels.BROADCAST_WORK + 20_000 // 8 + 100, "of one reader behind the last that there was time for"
+    assert steps >= CROWD // 2
+    assert full.finished == [("w", 2 * lines)]
+    for reader in full.readers:
+        assert (reader.mailbox.messages, reader.dropped) == (20_000, lines)
+        data, _ = reader.mailbox.read(1 << 20, True) or (b"", 0)
+        while more := reader.mailbox.read(1 << 20, True):
+            data += more[0]
+        assert data == b"a\n" * (20_000 - lines) + b"b\n" * min(lines, 20_000)
+    assert full.channel.dropped == CROWD * lines
+    assert full.channel.copies == CROWD * (20_000 + lines)
+
+
+def test_where_there_is_no_memory_to_put_off_it_is_done_at_once(full: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(channels.Broadcast, "__init__", fail)
+    taken, effects = full.bus.write(full.writer, b"b\n" * 9_000, 0, "w")
+    assert taken == 18_000
+    assert not effects.later
+    assert [reader.dropped for reader in full.readers] == [9_000] * CROWD
+
+
+def test_a_broadcast_that_cannot_begin_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd()
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Channel, "_deliver_to_all", fail)
+        with pytest.raises(Broken):
+            crowd.bus.write(crowd.writer, b"lost\n", 0)
+    crowd.write(crowd.writer, b"hello\n", "w")
+    crowd.finish()
+    assert [crowd.has(reader) for reader in crowd.readers] == [[b"hello\n"]] * CROWD
