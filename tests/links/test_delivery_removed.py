@@ -434,7 +434,7 @@ def test_what_goes_before_the_first_message_is_written_is_said(
     purge(keeping.url, before=101)
     if who == "server":
         keeping.kill()
-        link.wait_for("; waiting")
+        link.wait_for(f"{keeping.url}: ")  # it waits already: for a master
         keeping.begin()
     else:
         link.end()
