@@ -56,7 +56,7 @@ class Attributes:
         root = self._root
         if self._bus.changed_at > root.ctime:
             root.mtime = root.ctime = self._bus.changed_at
-        entry.st_mode = stat.S_IFDIR | (root.mode & ~stat.S_ISVTX if self._hides_sticky() else root.mode)
+        entry.st_mode = stat.S_IFDIR | (root.mode & ~stat.S_ISVTX if self.hides_sticky() else root.mode)
         entry.st_nlink = 2
         entry.st_uid, entry.st_gid = root.uid, root.gid
         entry.st_atime_ns, entry.st_mtime_ns, entry.st_ctime_ns = root.atime, root.mtime, root.ctime
@@ -64,7 +64,7 @@ class Attributes:
         entry.attr_timeout = ROOT_ATTR_TIMEOUT
         return entry
 
-    def _hides_sticky(self) -> bool:
+    def hides_sticky(self) -> bool:
         """Whether the kernel must not see the directory's sticky bit.
 
         With the sysctl fs.protected_regular it takes `> B_log` in a sticky directory for a trap when the channel belongs to

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import pyfuse3
 from pyfuse3 import RequestContext
 
 from futebus.core.channel import Channel
@@ -22,12 +21,18 @@ def _process(thread: int) -> int:
     try:
         os.close(os.pidfd_open(thread))  # works for the first thread of a process only, whose ID is the process's
     except OSError:
-        try:
-            status = Path(f"/proc/{thread}/status").read_text()
-            return int(status.partition("\nTgid:")[2].split(None, 1)[0])
-        except (OSError, ValueError, IndexError):  # it is gone, or of another PID namespace
-            pass
+        for process in _status(thread, b"Tgid"):
+            return int(process)
     return thread
+
+
+def _status(thread: int, field: bytes) -> list[bytes]:
+    """What proc(5) tells of a thread; nothing if it is gone, or of another PID namespace. It may call itself anything."""
+    try:
+        status = Path(f"/proc/{thread}/status").read_bytes()
+    except OSError:
+        return []
+    return status.partition(b"\n" + field + b":")[2].partition(b"\n")[0].split()
 
 
 def may_open(ctx: RequestContext, file: Channel | Root, access: Access) -> bool:
@@ -39,15 +44,8 @@ def may_open(ctx: RequestContext, file: Channel | Root, access: Access) -> bool:
     wanted = 4 * access.reads | 2 * access.writes
     if ctx.uid == file.uid:
         granted = file.mode >> 6
-    elif file.gid == ctx.gid or file.gid in _groups(ctx.pid):
+    elif file.gid == ctx.gid or file.gid in map(int, _status(ctx.pid, b"Groups")):
         granted = file.mode >> 3
     else:
         granted = file.mode
     return ctx.uid == 0 or not wanted & ~granted
-
-
-def _groups(pid: int) -> set[int]:
-    try:
-        return pyfuse3.get_sup_groups(pid)
-    except (OSError, RuntimeError):  # the process is gone
-        return set()

@@ -151,7 +151,9 @@ class Directory(pyfuse3.Operations):
             # The kernel takes these bits away for `>` and chown. The others are as it knew them, and may have been changed since.
             file.mode &= attr.st_mode | ~(stat.S_ISUID | stat.S_ISGID)
         elif fields.update_mode:
-            file.mode = attr.st_mode & _MODE_BITS
+            # Who changes a mode begins with the one that is shown (`chmod g-w`): what that hides would be lost.
+            hidden = stat.S_ISVTX if file is self._root and self._attributes.hides_sticky() else 0
+            file.mode = attr.st_mode & _MODE_BITS | hidden
         if fields.update_uid:
             file.uid = attr.st_uid
         if fields.update_gid:

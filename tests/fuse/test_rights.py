@@ -1,6 +1,7 @@
 """Several users on one bus. The tests run as root and act as others."""
 
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -108,6 +109,50 @@ def test_redirecting_to_somebody_elses_channel_works_whatever_the_sysctl(mountin
     assert bash(f"echo hi > {bus / 'B_x'}").stderr == "", "not even root could"
     assert "Operation not permitted" in bash(f"rm -f {bus / 'B_x'}", **BOB).stderr, "it still cannot be removed"
     assert bash(f"rm {bus / 'B_x'}", **ANN).returncode == 0
+
+
+@pytest.mark.usefixtures("protected_regular")
+def test_a_change_of_what_is_shown_leaves_what_is_hidden(mounting: Mounting) -> None:
+    """Or else `chmod o-r` of the directory would let everybody remove what is others'."""
+    bus = mounting("allow_other", "uid=64003")
+    bash(f"touch {bus / 'B_x'}", **ANN)
+    assert stat.S_IMODE(bus.path.stat().st_mode) == 0o777
+    assert bash(f"chmod o-r {bus.path}").stderr == ""
+    assert stat.S_IMODE(bus.path.stat().st_mode) == 0o773
+    assert "Operation not permitted" in bash(f"rm -f {bus / 'B_x'}", **BOB).stderr
+
+
+ODD_NAME = """
+import threading
+os.setgroups([64001]); os.setgid(64002); os.setuid(64002)
+def touch():
+    with open("/proc/thread-self/comm", "wb") as name:
+        name.write(bytes([0x6D, 0xC3]))
+    os.utime(sys.argv[1])
+    os.close(os.open(sys.argv[1], os.O_WRONLY))
+    descriptor = os.open(sys.argv[1], os.O_WRONLY)
+    print("open", flush=True)
+    sys.stdin.readline()
+thread = threading.Thread(target=touch)
+thread.start()
+thread.join()
+"""
+
+
+def test_a_name_that_is_no_text_takes_no_rights_away(mounting: Mounting) -> None:
+    bus = mounting("allow_other")
+    bus.touch("B_x").chmod(0o660)
+    os.chown(bus / "B_x", 64001, 64001)
+    process = subprocess.Popen(
+        [sys.executable, "-c", BECOME + ODD_NAME, bus / "B_x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "open\n"
+    [client] = bus.clients("B_x")
+    assert client["pid"] == process.pid, "and not that of the thread"
+    process.communicate("\n", DEADLINE)
+    assert process.returncode == 0
+    assert "internal error" not in bus.words
 
 
 def test_the_directorys_mode_says_who_may_create(mounting: Mounting) -> None:
