@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from .channel import Behind, Broadcast, Channel
-from .client import Access, Client, Effects, Owner, Readiness, Token, Waiting
+from .client import Access, Client, Effects, Owner, Piece, Readiness, Token, Waiting
 from .errors import (
     AlreadyThere,
     Forbidden,
@@ -261,6 +261,7 @@ class Bus:
         *,
         may_wait: bool = True,
         work: int | None = None,
+        piece: Piece | None = None,
     ) -> tuple[int | None, Effects]:
         """Takes bytes, line by line.
 
@@ -272,6 +273,8 @@ class Bus:
             may_wait: whether it waits while there is no place at the master.
             work: how much may be done at once, as in `Effects.work`; the rest in turn with others (`Effects.later`). Without a
                 token, `Effects.is_unfinished` tells that there is more to do.
+            piece: which part of a longer write they are, if they may be one. No other write by the description comes between two
+                pieces: see `end_rest`.
 
         Returns:
             How many bytes were accepted, less than all of them if the next line is refused or, without waiting, finds no place.
@@ -287,7 +290,17 @@ class Bus:
         self.keep(client.channel)
         client.keep()
         effects = Effects(now)
-        return self._writes.begin(client, data, token, effects, may_wait=may_wait, work=work), effects
+        return self._writes.begin(client, data, token, effects, may_wait=may_wait, work=work, piece=piece), effects
+
+    def end_rest(self, client: Client, now: int) -> Effects:
+        """Nothing more comes of a write of which a piece was taken, but from who is to begin anew: others have their turn.
+
+        To be called when that is known of one of `Effects.held`, or one that has raised `WouldBlock` for it: the bus cannot know.
+        """
+        effects = Effects(now)
+        client.keep()
+        self._writes.end_rest(client, effects)
+        return effects
 
     def go_on(self, what: Token | Channel | Broadcast | Behind, now: int, *, work: int | None = None) -> Effects:
         """Goes on with what some call before has put into `Effects.later`.
@@ -307,8 +320,18 @@ class Bus:
         self._writes.go_on(what, effects, work)
         return effects
 
-    def read(self, client: Client, size: int, now: int, token: Token | None = None) -> tuple[bytes | None, Effects]:
+    def read(
+        self, client: Client, size: int, now: int, token: Token | None = None, *, is_rest: bool = False
+    ) -> tuple[bytes | None, Effects]:
         """Reads up to `size` bytes.
+
+        Args:
+            client: who reads.
+            size: how many at most.
+            now: the time.
+            token: under which the call may be answered later.
+            is_rest: whether this is what was left of a call that has been filled so far: it gets the rest of a message that was
+                begun, or whole ones in bulk, or nothing.
 
         Returns:
             The bytes, none at the end of file (no message will come any more); None when the call waits.
@@ -325,6 +348,8 @@ class Bus:
         effects = Effects(now)
         is_master = client.role is Role.MASTER
         was_full = is_master and client.mailbox.is_full
+        if is_rest and not client.mailbox.rbuf_size and not (client.bulk and client.mailbox.has_whole(size)):
+            return b"", effects
         piece = client.take(size, now)
         if piece is None:
             if client.is_over(is_shutting_down=self.is_shutting_down):
@@ -333,7 +358,7 @@ class Bus:
                 raise WouldBlock
             waiting = Waiting(token, client, now, size)
             self._writes.waiting[token] = waiting
-            client.reading.append(waiting)
+            client.reading[token] = waiting
             return None, effects
         if is_master:
             self._writes.admit(channel, was_full, effects)
@@ -356,8 +381,7 @@ class Bus:
         self.keep(client.channel)
         client.keep()
         if isinstance(waiting, Waiting):
-            if waiting in client.reading:
-                client.reading.remove(waiting)
+            client.reading.pop(token, None)
             return 0, effects
         self._writes.cancel(waiting, effects)
         return waiting.taken, effects

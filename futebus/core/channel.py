@@ -80,6 +80,8 @@ class Channel:
         """Whether some of them will be served in their turn: see `Bus.go_on`."""
         self.armed_slaves: set[Client] = set()
         """The polled slaves that write: who must be told when the master's rlist gets a free place."""
+        self.needy: set[Client] = set()
+        """Slaves whose last message has found no place for its size, and perhaps others that are served by now."""
         self.broadcast: Broadcast | None = None
         """What has not reached all of its readers yet."""
         self.behind: OrderedDict[Token, None] = OrderedDict()
@@ -138,6 +140,7 @@ class Channel:
             self.lost += client.mailbox.messages + client.mailbox.controls
         self.readers.pop(client.id, None)
         self.armed_slaves.discard(client)
+        self.needy.discard(client)
         client.is_armed = False
         client.end_reads(effects)
         if is_master:
@@ -313,14 +316,14 @@ class Channel:
         assert master is not None
         prefix = address.sender(sender.id) if sender.route.stamped else b""
         if self.blocked and not is_next:
-            sender.needs = len(prefix) + run.data.find(b"\n") + 1
+            self._note_need(sender, len(prefix) + run.data.find(b"\n") + 1)
             return 0
         accepted = 0
         while run.messages:
             stamped = _stamped(prefix, run)
             fitting = master.mailbox.fitting(stamped)
             if fitting is None:
-                sender.needs = stamped.data.find(b"\n") + 1
+                self._note_need(sender, stamped.data.find(b"\n") + 1)
                 break
             sender.needs = 0
             try:
@@ -337,6 +340,10 @@ class Channel:
             accepted += self._accept(sender, Run(run.data[:size], fitting.messages), effects)
             run = Run(run.data[size:], run.messages - fitting.messages)
         return accepted
+
+    def _note_need(self, sender: Client, size: int) -> None:
+        self.needy.add(sender)
+        sender.needs = size
 
     def _send_addressed(self, sender: Client, run: Run, effects: Effects, work: int | None) -> int:
         """Messages that name their receiver: an A channel's, and an S master's."""
@@ -394,7 +401,7 @@ class Channel:
 
     def is_writable(self, client: Client) -> bool:
         """Whether a write of this client would not wait."""
-        if client.writing:
+        if client.writing and (client.was_told_to_wait or client.waiting_write):
             return False
         master = self.listener
         if not client.route.to_master or master is None:
@@ -407,7 +414,10 @@ class Channel:
         """After the master has read: wakes the pollers of the slaves that can write again and could not before."""
         if self.blocked or self.is_shut:
             return  # these come first, and when the last of them is served, everybody is looked at; or all know the end
-        for client in [client for client in self.armed_slaves if was_full or client.needs]:
+        # A service with thousands of slaves that only wait for answers looks at none of them for each question.
+        if not was_full and self.needy:
+            self.needy = {client for client in self.needy if client.needs}
+        for client in list(self.armed_slaves if was_full else self.armed_slaves & self.needy):
             if self.is_writable(client):
                 client.needs = 0
                 client.wake_poller(effects)

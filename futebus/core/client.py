@@ -1,6 +1,6 @@
 """One open file description on a channel: its three buffers, its counts, and the calls of it that wait."""
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import Broken, BusError
@@ -50,12 +50,32 @@ class Waiting(NamedTuple):
     """How many bytes it asked for."""
 
 
+class Piece(NamedTuple):
+    """Which part of a longer write the bytes are: it may come in several, and whose they are is known by who writes them."""
+
+    who: object
+    begin: int
+    """Where in the whole they begin."""
+    may_go_on: bool
+    """Whether there may be more behind them."""
+
+
 class Write:
     """A write that is not done yet: it waits for the master, for its next turn, or for an earlier write of the same client."""
 
-    __slots__ = ("client", "data", "is_counted", "may_wait", "since", "taken", "token")
+    __slots__ = ("client", "data", "is_counted", "may_wait", "piece", "since", "taken", "token")
 
-    def __init__(self, token: Token, client: "Client", since: int, data: bytes, taken: int, *, may_wait: bool) -> None:
+    def __init__(
+        self,
+        token: Token,
+        client: "Client",
+        since: int,
+        data: bytes,
+        taken: int,
+        *,
+        may_wait: bool,
+        piece: Piece | None = None,
+    ) -> None:
         self.token = token
         self.client = client
         self.since = since
@@ -67,12 +87,23 @@ class Write:
         """Whether it waits for the master; else it ends when there is no place."""
         self.is_counted = False
         """Whether its bytes count as its user's: it came while the client had another write."""
+        self.piece = piece
+        """Which part of a longer one it is; None if it is whole."""
+
+
+class Rest(Write):
+    """What may still come of a write of which a piece has been taken. The client's other writes wait for it, as for the piece."""
+
+    __slots__ = ()
+
+    def __init__(self, client: "Client", since: int, who: object, begin: int) -> None:
+        super().__init__(object(), client, since, b"", 0, may_wait=True, piece=Piece(who, begin, may_go_on=True))
 
 
 class Effects:
     """What else came of a call, made at `now`. False when nothing did."""
 
-    __slots__ = ("failure", "finished", "is_unfinished", "later", "now", "ready", "work")
+    __slots__ = ("failure", "finished", "held", "is_unfinished", "later", "now", "ready", "work")
 
     def __init__(self, now: int) -> None:
         self.now = now
@@ -88,9 +119,11 @@ class Effects:
         """Waiting calls that have ended, in order: what a read got, how many bytes a write had accepted, or the error."""
         self.ready: list[Client] = []
         """Clients that became ready since they were armed by `Bus.poll`: whoever polls them must look again."""
+        self.held: list[Client] = []
+        """Clients of which somebody waits for the `Rest` of another's write: see `Bus.end_rest`."""
 
     def __bool__(self) -> bool:
-        return bool(self.finished or self.ready or self.later or self.failure)
+        return bool(self.finished or self.ready or self.later or self.held or self.failure)
 
 
 class Client:
@@ -144,7 +177,8 @@ class Client:
         self.wbuf = WriteBuffer(limits.max_message)
         # A client that does not read has a mailbox that stays empty.
         self.mailbox = Mailbox(limits.max_queue, limits.max_queue_bytes)
-        self.reading: deque[Waiting] = deque()
+        self.reading: OrderedDict[Token, Waiting] = OrderedDict()
+        """Reads that wait, the oldest first. Threads may have thousands, and a signal may end any of them."""
         self.writing: deque[Write] = deque()
         """Writes that are not done yet, the oldest first. Processes that share the description may have one each."""
         self.was_told_to_wait = False
@@ -158,6 +192,17 @@ class Client:
     def may_wait(self) -> bool:
         """Whether a write of this client can come to wait: a slave's can, for the master."""
         return self.access.writes and self.route.to_master
+
+    @property
+    def rest(self) -> Rest | None:
+        """What may still come of a write by this description, before all others."""
+        first = self.writing[0] if self.writing else None
+        return first if isinstance(first, Rest) else None
+
+    @property
+    def waiting_write(self) -> Write | None:
+        """The first write that waits for anything."""
+        return next((write for write in self.writing if not isinstance(write, Rest)), None)
 
     def keep(self) -> None:
         """What is seen of it from outside is about to change: see `Channel.unrecorded`."""
@@ -195,7 +240,7 @@ class Client:
 
     def _became_readable(self, effects: Effects) -> None:
         while self.reading and self.mailbox:
-            waiting = self.reading[0]
+            waiting = next(iter(self.reading.values()))
             answer: bytes | BusError | None
             try:
                 answer = self.take(waiting.size, effects.now)
@@ -204,7 +249,7 @@ class Client:
                 effects.failure, answer = error, Broken()
             assert answer is not None
             effects.finished.append((waiting.token, answer))
-            self.reading.popleft()
+            del self.reading[waiting.token]
         if self.mailbox:
             self.wake_poller(effects)
 
@@ -243,7 +288,7 @@ class Client:
         writable = writes and (refuses or self.channel.is_writable(self))
         if writable:
             self.needs = 0  # only the next change is news
-        elif self.writing:
+        elif self.waiting_write:
             self.was_told_to_wait = True
         return Readiness(
             readable=reads and (waits or is_over),
@@ -255,5 +300,5 @@ class Client:
     def end_reads(self, effects: Effects) -> None:
         """No message will come any more: reads that wait get end of file."""
         self.keep()
-        effects.finished.extend((waiting.token, b"") for waiting in self.reading)
+        effects.finished.extend((token, b"") for token in self.reading)
         self.reading.clear()

@@ -120,6 +120,10 @@ class Mailbox:
         """How many messages may still be added."""
         return max(self._max_messages - self.messages, 0)
 
+    def has_whole(self, size: int) -> bool:
+        """Whether the first message is no longer than `size` bytes, and nobody has begun it."""
+        return not self._end and bool(self._runs) and self._runs[0].data.find(b"\n", self._begun, self._begun + size) >= 0
+
     def fits(self, size: int) -> bool:
         """Whether a message of `size` bytes fits. An empty rlist takes a message of any size."""
         return not self.messages or (self.messages < self._max_messages and self.size + size <= self._max_size)

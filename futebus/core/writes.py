@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from .channel import Behind, Broadcast, Channel
-from .client import Client, Effects, Token, Waiting, Write
+from .client import Client, Effects, Piece, Rest, Token, Waiting, Write
 from .errors import Broken, BusError, ShuttingDown, TooManyForUser, WouldBlock
 from .limits import SHARED_WRITE_BYTES, Limits
 
@@ -52,21 +52,32 @@ class Writes:
         """By user: the bytes of writes that wait for another write by the same description."""
 
     def begin(
-        self, client: Client, data: bytes, token: Token | None, effects: Effects, *, may_wait: bool, work: int | None
+        self,
+        client: Client,
+        data: bytes,
+        token: Token | None,
+        effects: Effects,
+        *,
+        may_wait: bool,
+        work: int | None,
+        piece: Piece | None,
     ) -> int | None:
         """A client writes: see `Bus.write`."""
-        if client.writing:
+        if client.writing and not self._goes_on(client, piece, effects):
             # Another process writes by the same description. Its lines come first, all of them.
             if token is None or not may_wait:
                 client.was_told_to_wait = True
                 raise WouldBlock
-            self._keep_shared(Write(token, client, effects.now, data, 0, may_wait=True))
+            self._keep_shared(Write(token, client, effects.now, data, 0, may_wait=True, piece=piece))
+            if client.rest:
+                effects.held.append(client)
             return None
-        self._check_end(client)
         try:
+            self._check_end(client)
             taken, outcome = self._take_bytes(client, data, 0, effects, work)
         except BusError as error:
-            if effects.failure is None or token is None:
+            self._have_turn(client, effects)
+            if (effects.failure is None and not effects.later and not effects.ready) or token is None:
                 raise
             # Something has come of it, for others: that is not to be lost with the error.
             self.forget_finished(effects)
@@ -75,18 +86,65 @@ class Writes:
         if effects.finished:
             self.forget_finished(effects)
         if outcome is _Outcome.HAS_MORE and token is not None:
-            self._keep(Write(token, client, effects.now, data, taken, may_wait=may_wait))
+            self._keep_first(Write(token, client, effects.now, data, taken, may_wait=may_wait, piece=piece))
             self._put_off(token, client.channel, effects)
             return None
         if outcome is _Outcome.MUST_WAIT and may_wait and token is not None:
-            write = Write(token, client, effects.now, data, taken, may_wait=True)
-            self._keep(write)
+            write = Write(token, client, effects.now, data, taken, may_wait=True, piece=piece)
+            self._keep_first(write)
             client.channel.blocked.append(write)
             return None
+        if not self._leaves_rest(client, piece, taken == len(data), taken, effects):
+            self._have_turn(client, effects)
         if outcome is _Outcome.MUST_WAIT and not taken:
+            if effects.later and token is not None:
+                effects.finished.append((token, WouldBlock()))
+                return None
             raise WouldBlock
         effects.is_unfinished = outcome is _Outcome.HAS_MORE
         return taken
+
+    def _goes_on(self, client: Client, piece: Piece | None, effects: Effects) -> bool:
+        """Whether a piece is the next of the write for which the client's others wait: then it comes before them."""
+        rest = client.rest
+        if rest is None or piece is None or rest.piece is None or rest.piece.who != piece.who:
+            return False
+        if piece.begin == rest.piece.begin:
+            client.writing.popleft()
+            return True
+        self.end_rest(client, effects)  # it writes something else
+        return not client.writing
+
+    def _leaves_rest(self, client: Client, piece: Piece | None, is_whole: bool, size: int, effects: Effects) -> bool:
+        """Whether more may come behind a piece that has been taken: then others wait for that."""
+        if piece is None or not piece.may_go_on or not is_whole:
+            return False
+        try:
+            client.writing.appendleft(Rest(client, effects.now, piece.who, piece.begin + size))
+        except MemoryError:
+            return False
+        if len(client.writing) > 1 or client.was_told_to_wait:
+            effects.held.append(client)
+        return True
+
+    def end_rest(self, client: Client, effects: Effects) -> None:
+        """See `Bus.end_rest`."""
+        if client.rest:
+            client.writing.popleft()
+            self._have_turn(client, effects)
+
+    def _have_turn(self, client: Client, effects: Effects) -> None:
+        """The client's first write has ended: its next one begins in its turn, or who polls may write."""
+        if client.writing:
+            effects.later.append(client.writing[0].token)
+        elif client.was_told_to_wait:
+            client.was_told_to_wait = False
+            if client.channel.is_writable(client):
+                client.wake_poller(effects)
+
+    def _keep_first(self, write: Write) -> None:
+        self.waiting[write.token] = write
+        write.client.writing.appendleft(write)
 
     def _keep(self, write: Write) -> None:
         self.waiting[write.token] = write
@@ -237,14 +295,13 @@ class Writes:
         client.writing.remove(write)
         client.channel.behind.pop(write.token, None)
         self._uncount(write)
-        if answer is not None:
+        if answer is not None and not isinstance(write, Rest):
             effects.finished.append((write.token, answer))
-        if client.writing and was_first:
-            effects.later.append(client.writing[0].token)
-        elif not client.writing and client.was_told_to_wait:
-            client.was_told_to_wait = False
-            if client.channel.is_writable(client):
-                client.wake_poller(effects)
+        if not was_first:
+            return
+        is_whole = isinstance(answer, int) and answer == len(write.data) and not self.is_shutting_down
+        if not self._leaves_rest(client, write.piece, is_whole, len(write.data), effects):
+            self._have_turn(client, effects)
 
     def fail(self, writes: Iterable[Write], error: BusError, effects: Effects) -> None:
         """Ends writes for good: with the count of what was accepted of them, or else with `error`."""
@@ -280,7 +337,7 @@ class Writes:
 
     def close(self, client: Client) -> None:
         """A client has gone. Nobody waits any more for what it did."""
-        for token in (*(read.token for read in client.reading), *(write.token for write in client.writing)):
+        for token in (*client.reading, *(write.token for write in client.writing)):
             self.waiting.pop(token, None)
         client.reading.clear()
         if client.writing:

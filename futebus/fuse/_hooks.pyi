@@ -16,7 +16,7 @@ class Request:
 def install(
     *,
     read: Callable[[Request, int, int, int, int], bytes | int | None],
-    write: Callable[[Request, int, bytes, int, int], int | None],
+    write: Callable[[Request, int, bytes, int, int, int], int | None],
     interrupt: Callable[[Request], None],
     inquire: Callable[[int], bytes | None],
     shut: Callable[[int], int],
@@ -26,8 +26,8 @@ def install(
     Args:
         read: gets the request, the file handle, how many bytes are asked for, the file offset and the flags of the open file
             as they are now. Returns the bytes, a negative errno, or None and answers the request later.
-        write: the same with the bytes written in place of their number. Returns how many were accepted, a negative errno, or
-            None and answers the request later.
+        write: the same with the bytes written in place of their number, and the thread that writes (0: one that we know nothing
+            of). Returns how many were accepted, a negative errno, or None and answers the request later.
         interrupt: gets a request that is to be answered later and whose caller got a signal.
         inquire: gets a file handle. Returns what the ioctl(2) of `core.inquiry` tells of it; None if it is no channel.
         shut: gets a file handle, whose ioctl(2) is `core.inquiry.SHUT`. Returns 0, or an errno.

@@ -12,19 +12,21 @@ from futebus.core.errors import BusError
 
 from ._hooks import Request
 
-_SPLIT_PIECE = (1 << 20) - 4096
+SPLIT_PIECE = (1 << 20) - 4096
 """The kernel splits long writes. All pieces but the last are `max_write` (1 MiB) long, less what their first page lacks."""
 
 
 class OpenChannel:
     """One open file description of a channel, as the kernel sees it."""
 
-    __slots__ = ("client", "expected_offset", "node", "poll_handle", "swallowed")
+    __slots__ = ("_filled_up_to", "client", "expected_offset", "node", "poll_handle", "swallowed")
 
     def __init__(self, client: Client, node: int) -> None:
         self.client = client
         self.node = node
         self.poll_handle: pyfuse3.PollHandle | None = None
+        self._filled_up_to = 0
+        """Where the next piece of a split read would begin: it comes if the one before was filled. Else 0."""
         self.expected_offset = 0
         """Where the next piece of a split write would begin."""
         self.swallowed: BusError | None = None
@@ -37,8 +39,19 @@ class OpenChannel:
         size if it appends; then only the length of the piece before tells.
         """
         continues = 0 < offset == self.expected_offset
-        self.expected_offset = offset + size if size >= _SPLIT_PIECE or not flags & os.O_APPEND else 0
+        self.expected_offset = offset + size if size >= SPLIT_PIECE or not flags & os.O_APPEND else 0
         return continues
+
+    def continues_read(self, offset: int) -> bool:
+        """Whether a READ request is for the rest of the read(2) that the one before it belonged to, and has filled so far.
+
+        The kernel splits long reads as it does writes. Alone, it would wait, or get the beginning of a message.
+        """
+        return 0 < offset == self._filled_up_to
+
+    def note_read(self, offset: int, size: int, got: int) -> None:
+        """Takes note that a READ of so many bytes was answered with so many."""
+        self._filled_up_to = offset + size if got == size >= SPLIT_PIECE else 0
 
 
 class OpenStat:

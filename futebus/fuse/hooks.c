@@ -425,8 +425,8 @@ static void serve_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t
         return;
     }
     settle(self, on_write,
-           PyObject_CallFunction(on_write, "OKy#Li", self, (unsigned long long)fi->fh, data, (Py_ssize_t)size,
-                                 (long long)offset, fi->flags));
+           PyObject_CallFunction(on_write, "OKy#Lil", self, (unsigned long long)fi->fh, data, (Py_ssize_t)size,
+                                 (long long)offset, fi->flags, (long)fuse_req_ctx(req)->pid));
 }
 
 static void serve_shut(fuse_req_t req, uint64_t handle)

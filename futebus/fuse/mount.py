@@ -243,6 +243,7 @@ class Mounted:
             tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_mount)
             tasks.start_soon(self._turns.run)
+            tasks.start_soon(self._calls.watch_rests)
             tasks.start_soon(self._announce)
             # No handler ever waits, so one task serves all requests.
             await pyfuse3.main(min_tasks=1, max_tasks=1)

@@ -24,6 +24,7 @@ from futebus.host.logs import tell, tell_error
 from . import _hooks
 from ._hooks import Request
 from .files import OpenChannel, OpenStat
+from .rests import Rests
 from .turns import Turns
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Calls:
         self._put_off: dict[int | None, deque[tuple[Token, bytes | int | BusError] | Client]] = {}
         """Answers and pollers for which there was no time yet, by the user who has caused them."""
         self._next_handle = 1
+        self._rests = Rests(self._end_rest)
         self.on_last_close: Callable[[], None] | None = None
         """Called when no client is left."""
 
@@ -127,8 +129,9 @@ class Calls:
         file = self._open[handle]
         if isinstance(file, OpenStat):
             return file.read(request, size, offset)
+        token = None if flags & os.O_NONBLOCK else request
         try:
-            data, effects = self._bus.read(file.client, size, self._clock(), None if flags & os.O_NONBLOCK else request)
+            data, effects = self._bus.read(file.client, size, self._clock(), token, is_rest=file.continues_read(offset))
         except BusError as error:
             self._note_refusal("read", file.client, error)
             return -error.errno
@@ -136,6 +139,8 @@ class Calls:
             return self._internal_error("read", file.client)
         if effects:
             self.settle(effects, file.client.owner.uid)
+        if data is not None:
+            file.note_read(offset, size, len(data))
         return data
 
     def inquire(self, handle: int) -> bytes | None:
@@ -155,7 +160,7 @@ class Calls:
             return -self._internal_error("shut", client)
         return 0
 
-    def write(self, request: Request, handle: int, data: bytes, offset: int, flags: int) -> int | None:
+    def write(self, request: Request, handle: int, data: bytes, offset: int, flags: int, caller: int) -> int | None:
         """Serves a WRITE request: see `_hooks.install`."""
         file = self._open[handle]
         assert isinstance(file, OpenChannel)
@@ -163,10 +168,14 @@ class Calls:
         if file.swallowed and not continues:
             error, file.swallowed = file.swallowed, None
             return -error.errno
+        piece, may_wait = self._rests.piece(file.client, caller, offset, len(data)), not flags & os.O_NONBLOCK
         try:
-            may_wait = not flags & os.O_NONBLOCK
-            count, effects = self._bus.write(file.client, data, self._clock(), request, may_wait=may_wait, work=_WORK)
+            count, effects = self._bus.write(
+                file.client, data, self._clock(), request, may_wait=may_wait, work=_WORK, piece=piece
+            )
         except BusError as error:
+            if file.client.rest:
+                self._rests.watch(file.client)
             if continues and error.errno != errno.EAGAIN:
                 file.swallowed = error
             self._note_refusal("write", file.client, error)
@@ -191,6 +200,16 @@ class Calls:
             return not self._turns.is_finishing  # others wait for it
         self.settle(effects, user)
         return False
+
+    def _end_rest(self, client: Client) -> None:
+        try:
+            self.settle(self._bus.end_rest(client, self._clock()), client.owner.uid)
+        except Exception:
+            tell_error(log, lambda: f"{_who(client)}: internal error when others were to go on")
+
+    async def watch_rests(self) -> None:
+        """Sees, for ever, that nobody waits for the rest of a write that does not come: see `Rests`."""
+        await self._rests.run()
 
     def _end(self, request: Request, number: int) -> bool:
         """Ends a call that waits: with the count of what was accepted of a write, or else an errno. Returns whether it did."""
@@ -231,6 +250,8 @@ class Calls:
             # few channels with so many readers, and many things that one user can put off.
             whose = what.channel if isinstance(what, Broadcast | Behind) else user
             self._turns.put(partial(self._go_on, what, user), whose)
+        for client in effects.held:
+            self._rests.watch(client)
         for token, answer in effects.finished[:_AT_ONCE]:
             self._finish(token, answer)
         for client in effects.ready[:_AT_ONCE]:
@@ -281,7 +302,7 @@ class Calls:
         if isinstance(answer, int):
             request.written(answer)
         else:
-            if file:
+            if file and answer.errno != errno.EAGAIN:
                 file.swallowed = answer
             request.error(answer.errno)
 

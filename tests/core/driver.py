@@ -2,7 +2,7 @@
 
 from futebus.core.bus import Bus
 from futebus.core.channel import Channel
-from futebus.core.client import Access, Client, Effects, Owner, Readiness, Token
+from futebus.core.client import Access, Client, Effects, Owner, Piece, Readiness, Token
 from futebus.core.errors import BusError, WouldBlock
 from futebus.core.limits import Limits
 
@@ -33,16 +33,18 @@ class Driver:
         self.now = 0
         self._ended: list[tuple[Token, Ending]] = []
         self._woken: list[Client] = []
+        self.held: list[Client] = []
 
     def tick(self) -> int:
         self.now += 1
         return self.now
 
     def _keep(self, effects: Effects) -> None:
-        assert bool(effects) == bool(effects.finished or effects.ready or effects.later)
+        assert bool(effects) == bool(effects.finished or effects.ready or effects.later or effects.held)
         assert effects.failure is None
         self._ended += [(token, type(value) if isinstance(value, BusError) else value) for token, value in effects.finished]
         self._woken += effects.ready
+        self.held += effects.held
         for what in effects.later:
             self._keep(self.bus.go_on(what, self.now))
 
@@ -84,6 +86,15 @@ class Driver:
         taken, effects = self.bus.write(client, data, self.tick(), token)
         self._keep(effects)
         assert taken is None, f"{token!r} was to wait, but {taken} bytes were accepted"
+
+    def write_piece(self, client: Client, data: bytes, piece: Piece, token: Token, *, may_wait: bool = True) -> int | None:
+        """Writes a piece of something longer. None if the call waits."""
+        taken, effects = self.bus.write(client, data, self.tick(), token, may_wait=may_wait, piece=piece)
+        self._keep(effects)
+        return taken
+
+    def end_rest(self, client: Client) -> None:
+        self._keep(self.bus.end_rest(client, self.tick()))
 
     def read(self, client: Client, size: int = PLENTY) -> bytes:
         """Reads as with `O_NONBLOCK`."""

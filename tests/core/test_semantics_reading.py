@@ -246,3 +246,30 @@ def test_a_client_that_does_not_read_has_no_rlist() -> None:
     assert [bool(client.mailbox) for client in (master, *slaves)] == [False, False, True]
     bus.close(slaves[0])
     assert master.channel.lost == 0
+
+
+@pytest.mark.parametrize(("is_bulk", "name"), [(False, b"B_x"), (True, b"+B_x")])
+def test_the_rest_of_a_read_that_was_filled_begins_no_message(is_bulk: bool, name: bytes) -> None:
+    """Nor does it wait: something has been read."""
+    bus = Driver()
+    writer = bus.create(b"B_x", WO)
+    reader = bus.open(name, RO)
+
+    def rest(size: int) -> bytes | None:
+        piece, effects = bus.bus.read(reader, size, bus.tick(), "r", is_rest=True)
+        assert not effects
+        return piece
+
+    assert rest(8) == b""
+    bus.write(writer, b"one\ntwo\nlong one\n")
+    assert bus.read(reader, 4) == b"one\n"
+    assert rest(3) == b""
+    assert rest(4) == (b"two\n" if is_bulk else b"")
+    assert bus.read_all(reader)[-1].endswith(b"long one\n")
+    bus.write(writer, b"longer one\nlast\n")
+    assert bus.read(reader, 4) == b"long"
+    assert rest(4) == b"er o"
+    assert rest(4) == b"ne\n"
+    assert rest(4) == b""
+    assert bus.read(reader) == b"last\n"
+    assert bus.bus.waiting == 0

@@ -3,10 +3,13 @@
 The watch over all processes (`helpers/watching.py`) fails each of these tests when somebody is in state D inside FUSE.
 """
 
+import mmap
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import pytest
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.processes import members
 from ..helpers.programs import Start
-from ..helpers.waiting import DEADLINE, until
+from ..helpers.waiting import DEADLINE, is_readable, until
 from ..helpers.watching import WATCH
 
 SERVICE = """
@@ -229,3 +232,108 @@ def test_masters_that_share_a_descriptor_answer_while_slaves_wait(mounting: Moun
     os.killpg(service.pid, signal.SIGKILL)
     until(lambda: not members(service.pid), "all are dead")
     until(lambda: not (bus / "S_up").exists(), "the channel is gone")
+
+
+# ---------------------------------------------------------------------------------------------- writes that come in pieces
+
+LONG_WRITER = """
+import mmap, os, sys
+who, size, times, at = sys.argv[1].encode(), *map(int, sys.argv[2:5])
+line = who * 99 + b"\\n"
+room = mmap.mmap(-1, size + 4096)
+room[at : at + size] = (line * (size // 100 + 1))[: size - 1] + b"\\n"
+for _ in range(times):
+    count = os.write(1, memoryview(room)[at : at + size])
+    assert count == size, count
+"""
+"""Writes lines of one letter in long writes, out of memory that begins somewhere in a page."""
+
+
+@pytest.mark.parametrize(
+    ("size", "at"), [(1 << 20, 0), (1 << 20, 48), ((1 << 20) - 4000, 4095), ((1 << 20) + 1, 0), (3 << 20, 48)]
+)
+@pytest.mark.parametrize("channel", ["+.U_x", "+B_x"])
+def test_long_writes_of_two_processes_by_one_descriptor_do_not_mix(
+    mounting: Mounting, start: Start, channel: str, size: int, at: int
+) -> None:
+    """The kernel hands them over in pieces, and lets others come between."""
+    bus = mounting("max_queue=1M,max_queue_bytes=64M")
+    reader = os.open(bus / channel, os.O_RDWR | os.O_CREAT)
+    shared = os.open(bus / channel.lstrip("+."), os.O_WRONLY)
+    times = 5
+    writers = [start(sys.executable, "-c", LONG_WRITER, who, str(size), str(times), str(at), stdout=shared) for who in "ab"]
+    found = dict.fromkeys(b"ab", 0)
+    end = time.monotonic() + DEADLINE
+    while sum(found.values()) < 2 * times * (size - -(-size // 100)):
+        assert time.monotonic() < end, found
+        if channel == "+B_x" and not is_readable(reader):
+            time.sleep(0.001)
+            continue
+        for line in os.read(reader, 1 << 18).split(b"\n"):
+            if line:
+                assert len(set(line)) == 1, line
+                assert len(line) <= 99
+                found[line[0]] += len(line)
+    assert len(set(found.values())) == 1
+    for writer in writers:
+        assert writer.wait(DEADLINE) == 0
+    for file in (shared, reader):
+        os.close(file)
+
+
+STAYING = """
+import mmap, os, sys, time
+room = mmap.mmap(-1, 1 << 20)
+room[:] = b"x" * 99_999 + b"\\n" + b"x" * ((1 << 20) - 100_000)
+assert os.write(1, room) == len(room)
+print("written", file=sys.stderr, flush=True)
+time.sleep(1000)
+"""
+"""Writes as much as fills a piece, and in which a line ends, and stays."""
+
+
+@pytest.mark.parametrize("how", ["it stays", "it is killed"])
+def test_nobody_waits_for_a_piece_that_does_not_come(mounting: Mounting, start: Start, how: str) -> None:
+    bus = mounting("max_message=1M,max_queue_bytes=64M")
+    master = os.open(bus / "+.U_x", os.O_RDWR | os.O_CREAT)
+    shared = os.open(bus / "U_x", os.O_WRONLY)
+    first = start(sys.executable, "-c", STAYING, stdout=shared)
+    assert first.stderr
+    assert first.stderr.readline() == "written\n"
+    if how == "it is killed":
+        first.kill()
+        first.wait()
+    if how == "it stays":
+        os.set_blocking(shared, False)
+        with pytest.raises(BlockingIOError):
+            os.write(shared, b"y\n")
+        poll = select.poll()
+        poll.register(shared, select.POLLOUT)
+        until(lambda: poll.poll(100), "it can be written")
+        os.set_blocking(shared, True)
+    assert os.write(shared, b"y\n") == 2
+    data = b""
+    while not data.endswith(b"y\n"):
+        data += os.read(master, 1 << 20)
+    assert data == b"x" * 99_999 + b"\n" + b"x" * ((1 << 20) - 100_000) + b"y\n"
+    for file in (shared, master):
+        os.close(file)
+
+
+def test_one_that_writes_a_piece_and_polls_is_not_kept_waiting(mounting: Mounting) -> None:
+    """There is nobody else."""
+    bus = mounting("max_queue=1,max_message=1M,max_queue_bytes=64M")
+    master = os.open(bus / "+.U_x", os.O_RDWR | os.O_CREAT)
+    writer = os.open(bus / "U_x", os.O_WRONLY | os.O_NONBLOCK)
+    poll = select.poll()
+    poll.register(writer, select.POLLOUT)
+    room = mmap.mmap(-1, 1 << 20)
+    room[:] = b"x" * ((1 << 20) - 1) + b"\n"
+    for _ in range(3):
+        assert os.write(writer, room) == 1 << 20
+        assert poll.poll(0) == []
+        assert b"".join(os.read(master, 1 << 18) for _ in range(4)) == room[:]
+        until(lambda: poll.poll(100), "it can be written")
+        assert not bus.clients("U_x", waits="write")
+    for file in (writer, master):
+        os.close(file)

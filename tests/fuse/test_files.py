@@ -1,6 +1,7 @@
 """Channels as files: names, attributes, and what the system calls answer."""
 
 import errno
+import mmap
 import os
 import stat
 import subprocess
@@ -407,3 +408,25 @@ for _ in range(150):
     assert [racer.communicate(timeout=DEADLINE)[1] for racer in racers] == [""] * 12
     bus.wait_for_clients(1, f"{letter}_x")
     os.close(master)
+
+
+@pytest.mark.parametrize("more", [b"", b"y" * 4999 + b"\n"])
+def test_a_long_read_splits_no_message_and_does_not_wait(mounting: Mounting, more: bytes) -> None:
+    """The kernel makes two of it where the memory begins in the middle of a page, if the first was filled."""
+    bus = mounting("max_queue=1M,max_queue_bytes=64M")
+    reader = os.open(bus / "+B_x", os.O_RDWR | os.O_CREAT)
+    writer = os.open(bus / "B_x", os.O_WRONLY)
+    size, at = 1 << 20, 48
+    lines = b"x" * 15 + b"\n"
+    lines *= (size - at) // len(lines)
+    for begin in range(0, len(lines), 1 << 16):
+        os.write(writer, lines[begin : begin + (1 << 16)])
+    if more:
+        os.write(writer, more)
+    room = memoryview(mmap.mmap(-1, size + 4096))[at : at + size]
+    found: list[bytes] = []
+    while len(b"".join(found)) < len(lines + more):
+        found.append(bytes(room[: os.readv(reader, [room])]))
+    assert found == [lines, more] if more else [lines]
+    for file in (reader, writer):
+        os.close(file)

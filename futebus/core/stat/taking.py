@@ -213,7 +213,8 @@ def _channel(channel: Channel, now: int) -> ChannelStat:
 
 def _client(name: bytes, client: Client, now: int) -> ClientStat:
     mailbox = client.mailbox
-    waiting = client.writing[0] if client.writing else client.reading[0] if client.reading else None
+    writing = client.waiting_write
+    waiting = writing or next(iter(client.reading.values()), None)
     uid, _, pid = client.owner
     # By place, in the order of the fields: names would cost half as much again.
     return ClientStat(
@@ -231,6 +232,6 @@ def _client(name: bytes, client: Client, now: int) -> ClientStat:
         client.sent,
         client.received,
         client.dropped,
-        "" if waiting is None else "write" if client.writing else "read",
+        "" if waiting is None else "write" if writing else "read",
         0 if waiting is None else now - waiting.since,
     )
