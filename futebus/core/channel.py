@@ -236,9 +236,11 @@ class Channel:
         self.broadcast = Broadcast(self, sender, run)
         try:
             self.go_on(effects)
-        except BaseException:  # no memory, say: it has reached nobody, and nobody would go on with it
-            self.broadcast = None
-            raise
+        except BaseException as error:  # no memory, say
+            if not self.broadcast.at:  # it has reached nobody, and nobody would go on with it
+                self.broadcast = None
+                raise
+            effects.failure = error if isinstance(error, Exception) else None
 
     def _deliver_to_all(self, readers: Iterable[Client], sender: Client, run: Run, effects: Effects) -> None:
         """Has a broadcast reach readers, or as many of them as is enough for one step: then the others get it later."""
@@ -297,12 +299,21 @@ class Channel:
         end = broadcast.at + READERS_AT_ONCE
         there = [reader for reader in broadcast.readers[broadcast.at : end] if self.readers.get(reader.id) is reader]
         effects.later.append(broadcast)
-        broadcast.at = end
-        self._deliver_to_all(there, broadcast.sender, broadcast.run, effects)
+        begin, broadcast.at = broadcast.at, end
+        try:
+            self._deliver_to_all(there, broadcast.sender, broadcast.run, effects)
+        except BaseException:  # before the first of them
+            broadcast.at = begin
+            raise
         if broadcast.at >= len(broadcast.readers):
-            effects.later.remove(broadcast)
+            behind = Behind(self)
+            at = effects.later.index(broadcast)
+            if self.behind and not self.is_calling:
+                effects.later[at] = behind
+                self.is_calling = True
+            else:
+                del effects.later[at]
             self.broadcast = None
-        self.call_behind(effects)
 
     def call_behind(self, effects: Effects) -> None:
         """Has the first of those who wait for a broadcast go on, if there is one and nothing is in its way."""

@@ -149,6 +149,7 @@ class Client:
         "role",
         "route",
         "sent",
+        "was_told_no",
         "was_told_to_wait",
         "wbuf",
         "writing",
@@ -181,6 +182,8 @@ class Client:
         """Reads that wait, the oldest first. Threads may have thousands, and a signal may end any of them."""
         self.writing: deque[Write] = deque()
         """Writes that are not done yet, the oldest first. Processes that share the description may have one each."""
+        self.was_told_no = False
+        """Whether who polled last was told that it is not writable, whatever for."""
         self.was_told_to_wait = False
         """Whether somebody was told that it is not writable because of these."""
         self.is_armed = False
@@ -286,6 +289,7 @@ class Client:
         refuses = is_shutting_down or (self.channel.is_shut and self.role is Role.SLAVE)
         waits = bool(self.mailbox)
         writable = writes and (refuses or self.channel.is_writable(self))
+        self.was_told_no = writes and not writable
         if writable:
             self.needs = 0  # only the next change is news
         elif self.waiting_write:

@@ -63,25 +63,38 @@ class Writes:
         piece: Piece | None,
     ) -> int | None:
         """A client writes: see `Bus.write`."""
-        if client.writing and not self._goes_on(client, piece, effects):
-            # Another process writes by the same description. Its lines come first, all of them.
-            if token is None or not may_wait:
-                client.was_told_to_wait = True
-                raise WouldBlock
-            self._keep_shared(Write(token, client, effects.now, data, 0, may_wait=True, piece=piece))
-            if client.rest:
-                effects.held.append(client)
-            return None
+        rest = client.rest
         try:
+            return self._begin(client, data, token, effects, may_wait, work, piece)
+        except BusError:
+            raise
+        except Exception:
+            if rest and not client.rest:  # no memory, say: others still wait for it, and with these effects their turn is lost
+                client.writing.appendleft(rest)
+            raise
+
+    def _begin(
+        self,
+        client: Client,
+        data: bytes,
+        token: Token | None,
+        effects: Effects,
+        may_wait: bool,
+        work: int | None,
+        piece: Piece | None,
+    ) -> int | None:
+        goes_on = bool(client.writing) and self._goes_on(client, piece, effects)
+        try:
+            if client.writing and not goes_on:
+                # Another process writes by the same description. Its lines come first, all of them.
+                self._stand_behind(client, data, token, effects, may_wait, piece)
+                return None
             self._check_end(client)
             taken, outcome = self._take_bytes(client, data, 0, effects, work)
         except BusError as error:
-            self._have_turn(client, effects)
-            if (effects.failure is None and not effects.later and not effects.ready) or token is None:
-                raise
-            # Something has come of it, for others: that is not to be lost with the error.
-            self.forget_finished(effects)
-            effects.finished.append((token, error.with_traceback(None)))
+            if goes_on:
+                self._have_turn(client, effects)
+            self._refuse(error, token, effects)
             return None
         if effects.finished:
             self.forget_finished(effects)
@@ -94,15 +107,30 @@ class Writes:
             self._keep_first(write)
             client.channel.blocked.append(write)
             return None
-        if not self._leaves_rest(client, piece, taken == len(data), taken, effects):
+        if not self._leaves_rest(client, piece, taken == len(data), taken, effects) and goes_on:
             self._have_turn(client, effects)
         if outcome is _Outcome.MUST_WAIT and not taken:
-            if effects.later and token is not None:
-                effects.finished.append((token, WouldBlock()))
-                return None
-            raise WouldBlock
+            self._refuse(WouldBlock(), token, effects)
+            return None
         effects.is_unfinished = outcome is _Outcome.HAS_MORE
         return taken
+
+    def _refuse(self, error: BusError, token: Token | None, effects: Effects) -> None:
+        """Tells the caller an error, and loses nothing of what has come of the call for others."""
+        if token is None or not effects:
+            raise error
+        self.forget_finished(effects)
+        effects.finished.append((token, error.with_traceback(None)))
+
+    def _stand_behind(
+        self, client: Client, data: bytes, token: Token | None, effects: Effects, may_wait: bool, piece: Piece | None
+    ) -> None:
+        if token is None or not may_wait:
+            client.was_told_to_wait = True
+            raise WouldBlock
+        self._keep_shared(Write(token, client, effects.now, data, 0, may_wait=True, piece=piece))
+        if client.rest:
+            effects.held.append(client)
 
     def _goes_on(self, client: Client, piece: Piece | None, effects: Effects) -> bool:
         """Whether a piece is the next of the write for which the client's others wait: then it comes before them."""
@@ -137,10 +165,10 @@ class Writes:
         """The client's first write has ended: its next one begins in its turn, or who polls may write."""
         if client.writing:
             effects.later.append(client.writing[0].token)
-        elif client.was_told_to_wait:
-            client.was_told_to_wait = False
-            if client.channel.is_writable(client):
-                client.wake_poller(effects)
+        elif (client.was_told_to_wait or client.was_told_no) and client.channel.is_writable(client):
+            # If it was for the master's sake: who has had place since, while this client still had something to write.
+            client.was_told_to_wait = client.was_told_no = False
+            client.wake_poller(effects)
 
     def _keep_first(self, write: Write) -> None:
         self.waiting[write.token] = write

@@ -32,13 +32,17 @@ class OpenChannel:
         self.swallowed: BusError | None = None
         """What was wrong with a later piece of a split write: the kernel made a short count of it."""
 
-    def continues_write(self, offset: int, size: int, flags: int) -> bool:
+    def continues_write(self, offset: int, size: int, flags: int, caller: int) -> bool:
         """Whether a WRITE request is a further piece of the write(2) that the one before it belonged to.
 
         A stream has no file position, so a write(2) begins at offset 0, or at the end of what the kernel takes for the file's
         size if it appends; then only the length of the piece before tells.
         """
-        continues = 0 < offset == self.expected_offset
+        rest = self.client.rest
+        if rest and rest.piece and (rest.piece.who, rest.piece.begin) == (caller, offset):
+            continues = True  # whatever others have begun to write meanwhile
+        else:
+            continues = 0 < offset == self.expected_offset
         self.expected_offset = offset + size if size >= SPLIT_PIECE or not flags & os.O_APPEND else 0
         return continues
 

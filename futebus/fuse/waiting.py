@@ -164,11 +164,11 @@ class Calls:
         """Serves a WRITE request: see `_hooks.install`."""
         file = self._open[handle]
         assert isinstance(file, OpenChannel)
-        continues = file.continues_write(offset, len(data), flags)
+        continues = file.continues_write(offset, len(data), flags, caller)
         if file.swallowed and not continues:
             error, file.swallowed = file.swallowed, None
             return -error.errno
-        piece, may_wait = self._rests.piece(file.client, caller, offset, len(data)), not flags & os.O_NONBLOCK
+        piece, may_wait = self._rests.piece(file.client, caller, offset, len(data), flags), not flags & os.O_NONBLOCK
         try:
             count, effects = self._bus.write(
                 file.client, data, self._clock(), request, may_wait=may_wait, work=_WORK, piece=piece
@@ -181,6 +181,7 @@ class Calls:
             self._note_refusal("write", file.client, error)
             return -error.errno
         except Exception:
+            self._rests.watch(file.client)
             return self._internal_error("write", file.client)
         if count is None and continues:
             self._continued[request] = file

@@ -88,12 +88,12 @@ class Publisher:
     def left(self) -> int:
         """How many lines are not in the stream."""
         with contextlib.suppress(SpoolError, OSError):
-            return max(self._spool.end - max(self._note.note.next, self._spool.begin), 0)
+            return max(self._spool.end - max(self._note.note.of(self._spool.id).next, self._spool.begin), 0)
         return 0
 
     def _lag(self, left: int) -> str:
         with contextlib.suppress(SpoolError, OSError):
-            return f"{counted(left, 'line')} ({size(self._spool.size_from(self._note.note.next))})"
+            return f"{counted(left, 'line')} ({size(self._spool.size_from(self._note.note.of(self._spool.id).next))})"
         return counted(left, "line")
 
     async def run(self, ends_if_refused: Callable[[], bool]) -> None:
@@ -249,8 +249,8 @@ class Publisher:
             own = None
             if is_first or last.sequence != note.sequence:  # else it is the one behind which it was to go on
                 # Once: two that took a subject over for ever would do it in turn.
-                if not self._target.takes_over or not is_first:
-                    raise ours.foreign(last, "--take-over" if is_first else "a new spool with --take-over")
+                if not self._target.takes_over or not (is_first or is_another):
+                    raise ours.foreign(last, "--take-over" if is_first or is_another else "a new spool with --take-over")
                 self._say(f"{self._subject} is taken over from {owner(last)}")
                 own = await ours.last_before(last.sequence)
         found = runs.read(own.headers) if own else None

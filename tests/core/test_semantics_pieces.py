@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from futebus.core.client import Client, Piece
-from futebus.core.errors import MessageTooLong, NobodyReads, ShuttingDown, WouldBlock
+from futebus.core.client import Client, Owner, Piece
+from futebus.core.errors import MessageTooLong, NobodyReads, ShuttingDown, TooManyForUser, WouldBlock
 from futebus.core.limits import Limits
 from futebus.core.stat.taking import _client
+from futebus.core.writes import Writes
 
-from .driver import RO, WO, Driver
+from .driver import RO, ROOT, USER, WO, Driver
 
 SIZE = 8
 """How long a piece is behind which more may come."""
@@ -24,10 +25,10 @@ def piece(who: str, begin: int, data: bytes) -> Piece:
 class Shared:
     """A description by which several write, and who reads it."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, owner: Owner = ROOT) -> None:
         self.bus = Driver(limits)
         self.master = self.bus.create(b".U_x")
-        self.client = self.bus.open(b"U_x")
+        self.client = self.bus.open(b"U_x", owner=owner)
 
     def write(self, who: str, begin: int, data: bytes, *, may_wait: bool = True) -> int | None:
         """Writes a piece, under a token that says whose it is."""
@@ -153,6 +154,53 @@ def test_who_was_told_to_wait_for_a_piece_hears_of_its_rest() -> None:
     assert shared.bus.woken() == [shared.client]
 
 
+def test_who_begins_anew_and_may_not_wait_keeps_nobody_waiting(shared: Shared) -> None:
+    assert shared.write("a", 0, b"one\ntwo\n") == 8
+    assert shared.write("b", 0, b"three\n") is None
+    assert shared.write("a", 0, b"four\n", may_wait=False) is None
+    assert sorted(shared.bus.ended(), key=str) == [(("a", 0), WouldBlock), (("b", 0), 6)]
+    assert shared.heard() == b"one\ntwo\nthree\n"
+    assert not shared.client.writing
+
+
+def test_who_begins_anew_and_has_too_much_keeps_nobody_waiting() -> None:
+    shared = Shared(Limits(max_clients_per_user=1), USER)
+    assert shared.write("a", 0, b"one\ntwo\n") == 8
+    assert shared.write("b", 0, b"three\n") is None
+    assert shared.write("a", 0, (b"x" * 99 + b"\n") * 1000) is None
+    assert sorted(shared.bus.ended(), key=str) == [(("a", 0), TooManyForUser), (("b", 0), 6)]
+    assert not shared.client.writing
+
+
+def test_who_polls_is_woken_though_the_line_that_ends_the_waiting_finds_no_place() -> None:
+    shared = Shared(Limits(max_queue=2))
+    assert shared.write("a", 0, b"one\ntwo\n") == 8
+    with pytest.raises(WouldBlock):
+        shared.write("b", 0, b"other\n", may_wait=False)
+    assert not shared.bus.arm(shared.client).writable
+    with pytest.raises(WouldBlock):
+        shared.write("a", 0, b"three\n", may_wait=False)
+    assert shared.heard() == b"one\ntwo\n"
+    assert shared.bus.woken() == [shared.client]
+
+
+def test_who_polls_is_woken_behind_all_that_came_before() -> None:
+    """Also if the master was full when the write ended that was in the way, and was read while others waited."""
+    shared = Shared(Limits(max_queue=1))
+    assert shared.write("a", 0, b"one\n") == 4
+    assert shared.write("a", 0, b"two\n") is None
+    assert not shared.bus.arm(shared.client).writable
+    assert shared.bus.read(shared.master) == b"one\n"
+    assert shared.bus.ended() == [(("a", 0), 4)]
+    assert shared.write("a", 0, b"3\n4\n5678") is None
+    assert shared.write("b", 0, b"last\n") is None
+    assert shared.heard() == b"two\n3\n4\n"
+    assert shared.bus.woken() == []
+    shared.bus.end_rest(shared.client)
+    assert shared.heard() == b"5678last\n"
+    assert shared.bus.woken() == [shared.client]
+
+
 @pytest.mark.parametrize("how", ["the bus goes", "the description is closed", "the master closes"])
 def test_the_end(shared: Shared, how: str) -> None:
     assert shared.write("a", 0, b"one\ntwo\n") == 8
@@ -169,6 +217,22 @@ def test_the_end(shared: Shared, how: str) -> None:
         assert shared.bus.ended() == [(("b", 0), NobodyReads)]
     assert shared.bus.bus.waiting == 0
     assert not shared.client.writing
+
+
+def test_without_memory_in_the_rest_nobody_is_forgotten(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shared.write("a", 0, b"one\ntwo\n") == 8
+    assert shared.write("b", 0, b"three\n") is None
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Writes, "_leaves_rest", fail)
+        with pytest.raises(MemoryError):
+            shared.write("a", 8, b"four\n")
+    assert shared.client.rest
+    shared.bus.end_rest(shared.client)
+    assert shared.bus.ended() == [(("b", 0), 6)]
 
 
 def test_without_memory_nobody_is_waited_for(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,14 +252,15 @@ for _ in range(times):
 @pytest.mark.parametrize(
     ("size", "at"), [(1 << 20, 0), (1 << 20, 48), ((1 << 20) - 4000, 4095), ((1 << 20) + 1, 0), (3 << 20, 48)]
 )
+@pytest.mark.parametrize("flags", [0, os.O_APPEND], ids=["", "appending"])
 @pytest.mark.parametrize("channel", ["+.U_x", "+B_x"])
 def test_long_writes_of_two_processes_by_one_descriptor_do_not_mix(
-    mounting: Mounting, start: Start, channel: str, size: int, at: int
+    mounting: Mounting, start: Start, channel: str, flags: int, size: int, at: int
 ) -> None:
     """The kernel hands them over in pieces, and lets others come between."""
     bus = mounting("max_queue=1M,max_queue_bytes=64M")
     reader = os.open(bus / channel, os.O_RDWR | os.O_CREAT)
-    shared = os.open(bus / channel.lstrip("+."), os.O_WRONLY)
+    shared = os.open(bus / channel.lstrip("+."), os.O_WRONLY | flags)
     times = 5
     writers = [start(sys.executable, "-c", LONG_WRITER, who, str(size), str(times), str(at), stdout=shared) for who in "ab"]
     found = dict.fromkeys(b"ab", 0)
