@@ -94,6 +94,8 @@ class Writes:
         except BusError as error:
             if goes_on:
                 self._have_turn(client, effects)
+            if token is None or not effects:
+                raise
             self._refuse(error, token, effects)
             return None
         if effects.finished:
@@ -110,15 +112,18 @@ class Writes:
         if not self._leaves_rest(client, piece, taken == len(data), taken, effects) and goes_on:
             self._have_turn(client, effects)
         if outcome is _Outcome.MUST_WAIT and not taken:
+            if token is None or not effects:
+                raise WouldBlock
             self._refuse(WouldBlock(), token, effects)
             return None
         effects.is_unfinished = outcome is _Outcome.HAS_MORE
         return taken
 
-    def _refuse(self, error: BusError, token: Token | None, effects: Effects) -> None:
-        """Tells the caller an error, and loses nothing of what has come of the call for others."""
-        if token is None or not effects:
-            raise error
+    def _refuse(self, error: BusError, token: Token, effects: Effects) -> None:
+        """Tells the caller an error, and loses nothing of what has come of the call for others.
+
+        It is not raised here: its traceback would hold this frame, which holds the error, and with it the token.
+        """
         self.forget_finished(effects)
         effects.finished.append((token, error.with_traceback(None)))
 

@@ -1,5 +1,8 @@
 """Writes that come in pieces, while others write by the same description: no line of one comes into a line of another."""
 
+import contextlib
+import gc
+import weakref
 from itertools import count
 
 import pytest
@@ -217,6 +220,33 @@ def test_the_end(shared: Shared, how: str) -> None:
         assert shared.bus.ended() == [(("b", 0), NobodyReads)]
     assert shared.bus.bus.waiting == 0
     assert not shared.client.writing
+
+
+class Held:
+    """A token of which it can be seen whether somebody has it still."""
+
+
+@pytest.mark.parametrize("why", ["another writes", "no place", "no master", "too long"])
+def test_who_is_refused_is_forgotten(why: str) -> None:
+    """At once, and not when garbage is collected: a token is a call, and there may be many."""
+    shared = Shared(Limits(max_queue=1, max_message=10))
+    assert shared.write("a", 0, b"one\ntwo", may_wait=False) == 7
+    if why == "another writes":
+        assert shared.heard() == b"one\n"
+        assert shared.write("a", 0, b"\nthree\nfour") is None
+    elif why == "no master":
+        shared.bus.close(shared.master)
+    data = b"x" * 20 + b"\n" if why == "too long" else b"x\n"
+    gc.disable()
+    try:
+        token = Held()
+        seen = weakref.ref(token)
+        with contextlib.suppress(WouldBlock, NobodyReads, MessageTooLong):
+            pytest.fail(f"it is not refused: {shared.bus.bus.write(shared.client, data, 99, token, may_wait=False)}")
+        del token
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_without_memory_in_the_rest_nobody_is_forgotten(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
