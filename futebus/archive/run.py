@@ -78,10 +78,10 @@ class Archiving:
         """When the first batch was asked for."""
         self._has_added = False
         self._counted: dict[str, int] = {}
+        """From where on the query of the figures can ask for lines again, by channel."""
         self._looking = threading.Lock()
         self._spools: dict[str, Spool] = {}
         """Those that were looked at, and know what they have read: an index may have thousands of marks."""
-        """From where on the query of the figures can ask for lines again, by channel."""
         self._must_reopen = False
         """Whether a compaction has failed, and may have left something undone."""
         self._failure: BaseException | None = None

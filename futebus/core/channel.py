@@ -236,11 +236,11 @@ class Channel:
         self.broadcast = Broadcast(self, sender, run)
         try:
             self.go_on(effects)
-        except BaseException as error:  # no memory, say
+        except Exception as error:  # no memory, say
             if not self.broadcast.at:  # it has reached nobody, and nobody would go on with it
                 self.broadcast = None
                 raise
-            effects.failure = error if isinstance(error, Exception) else None
+            effects.failure = error
 
     def _deliver_to_all(self, readers: Iterable[Client], sender: Client, run: Run, effects: Effects) -> None:
         """Has a broadcast reach readers, or as many of them as is enough for one step: then the others get it later."""
@@ -281,13 +281,11 @@ class Channel:
         try:
             if broadcast is None:
                 broadcast = Broadcast(self, sender, run)
-                broadcast.at = broadcast.readers.index(last) + 1
                 effects.later.append(broadcast)
-                self.broadcast = broadcast
-            else:
-                broadcast.at = broadcast.readers.index(last) + 1
         except MemoryError:
             return False
+        broadcast.at = broadcast.readers.index(last) + 1
+        self.broadcast = broadcast
         return True
 
     def go_on(self, effects: Effects) -> None:
