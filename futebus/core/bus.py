@@ -1,5 +1,6 @@
 """The bus: names, clients, limits, and the calls on them."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from .channel import Behind, Broadcast, Channel
@@ -39,9 +40,18 @@ class Bus:
 
     Times are nanoseconds since the epoch. Every call that can wait takes a `token`: without one it raises `WouldBlock` instead
     of waiting. A call that waits returns None, and its end comes as an effect of some later call, under its token.
+
+    `process_of` tells the process of who writes, as `Piece.who` names him.
     """
 
-    def __init__(self, limits: Limits | None = None, *, bulk: bool = False, now: int = 0) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        bulk: bool = False,
+        now: int = 0,
+        process_of: Callable[[object], object] = lambda who: who,
+    ) -> None:
         self.limits = limits or Limits()
         self.bulk = bulk
         self.started_at = now
@@ -56,7 +66,7 @@ class Bus:
         self.taking: Taking | None = None
         """Who is making a record of the bus, and must see what is about to change: see `keep`."""
         self._clients_of: dict[int, int] = {}
-        self._writes = Writes(self.limits)
+        self._writes = Writes(self.limits, process_of)
         self._next_number = FIRST_CHANNEL_NUMBER
 
     @property
@@ -366,8 +376,14 @@ class Bus:
             client.wake_poller(effects)  # now it has hung up
         return piece, effects
 
-    def cancel(self, token: Token, now: int) -> tuple[int, Effects] | None:
+    def cancel(self, token: Token, now: int, *, leaves_half: bool = False) -> tuple[int, Effects] | None:
         """Ends a waiting call: a signal came.
+
+        Args:
+            token: under which the call waits.
+            now: the time.
+            leaves_half: whether it is a further piece of a longer write, of which the caller is told what was taken. The line
+                that it has begun with the piece before is its process's: it is in nobody else's way until that writes again.
 
         Returns:
             How many bytes were accepted of a write by then, 0 for a read, and what else comes of it; None if the call does not
@@ -383,7 +399,7 @@ class Bus:
         if isinstance(waiting, Waiting):
             client.reading.pop(token, None)
             return 0, effects
-        self._writes.cancel(waiting, effects)
+        self._writes.cancel(waiting, effects, leaves_half=leaves_half)
         return waiting.taken, effects
 
     # ------------------------------------------------------------------------------------------ readiness

@@ -265,8 +265,11 @@ class Channel:
             except Exception as error:
                 # No memory, say. The others are not to miss it, nor to get it twice because its sender tries again.
                 effects.failure = error
-        self.copies += run.messages * reached
-        effects.work += (reached >> 3) + attended
+        try:
+            self.copies += run.messages * reached
+            effects.work += (reached >> 3) + attended
+        except MemoryError as error:  # they have it
+            effects.failure = error
 
     def _put_off(self, sender: Client, run: Run, last: Client, effects: Effects) -> bool:
         """Has a broadcast reach the others later. Returns whether it does: there may be no memory for that.
@@ -297,6 +300,7 @@ class Channel:
         end = broadcast.at + READERS_AT_ONCE
         there = [reader for reader in broadcast.readers[broadcast.at : end] if self.readers.get(reader.id) is reader]
         effects.later.append(broadcast)
+        behind = Behind(self)
         begin, broadcast.at = broadcast.at, end
         try:
             self._deliver_to_all(there, broadcast.sender, broadcast.run, effects)
@@ -304,7 +308,6 @@ class Channel:
             broadcast.at = begin
             raise
         if broadcast.at >= len(broadcast.readers):
-            behind = Behind(self)
             at = effects.later.index(broadcast)
             if self.behind and not self.is_calling:
                 effects.later[at] = behind

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import Broken, BusError
 from .framing import Run, WriteBuffer
+from .halves import Halves
 from .kinds import ROUTES, Role
 from .mailbox import Mailbox
 
@@ -138,6 +139,7 @@ class Client:
         "bulk",
         "channel",
         "dropped",
+        "halves",
         "id",
         "is_armed",
         "mailbox",
@@ -176,6 +178,8 @@ class Client:
         self.bulk = bulk
         self.opened_at = opened_at
         self.wbuf = WriteBuffer(limits.max_message)
+        self.halves: Halves | None = None
+        """What interrupted writes have begun, if any have."""
         # A client that does not read has a mailbox that stays empty.
         self.mailbox = Mailbox(limits.max_queue, limits.max_queue_bytes)
         self.reading: OrderedDict[Token, Waiting] = OrderedDict()

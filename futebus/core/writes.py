@@ -4,13 +4,15 @@ The one rule: no line overtakes one that was written before it by the same descr
 portion before the others have had theirs.
 """
 
+import contextlib
 import enum
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from .channel import Behind, Broadcast, Channel
 from .client import Client, Effects, Piece, Rest, Token, Waiting, Write
 from .errors import Broken, BusError, ShuttingDown, TooManyForUser, WouldBlock
+from .halves import Halves
 from .limits import SHARED_WRITE_BYTES, Limits
 
 ADMITTED_WORK = 500
@@ -40,14 +42,16 @@ class Writes:
 
     Args:
         limits: the bus's.
+        process_of: tells the process of a `Piece.who`.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, process_of: Callable[[object], object]) -> None:
         self.waiting: dict[Token, Waiting | Write] = {}
         """All calls that wait, reads too."""
         self.is_shutting_down = False
         """Whether nothing is accepted any more."""
         self._limits = limits
+        self._process_of = process_of
         self._shared_bytes_of: dict[int, int] = {}
         """By user: the bytes of writes that wait for another write by the same description."""
 
@@ -90,6 +94,8 @@ class Writes:
                 self._stand_behind(client, data, token, effects, may_wait, piece)
                 return None
             self._check_end(client)
+            if client.halves:
+                self._sort_halves(client, piece)
             taken, outcome = self._take_bytes(client, data, 0, effects, work)
         except BusError as error:
             if goes_on:
@@ -100,15 +106,16 @@ class Writes:
             return None
         if effects.finished:
             self.forget_finished(effects)
-        if outcome is _Outcome.HAS_MORE and token is not None:
-            self._keep_first(Write(token, client, effects.now, data, taken, may_wait=may_wait, piece=piece))
-            self._put_off(token, client.channel, effects)
-            return None
-        if outcome is _Outcome.MUST_WAIT and may_wait and token is not None:
-            write = Write(token, client, effects.now, data, taken, may_wait=True, piece=piece)
-            self._keep_first(write)
-            client.channel.blocked.append(write)
-            return None
+        if token is not None and (outcome is _Outcome.HAS_MORE or (outcome is _Outcome.MUST_WAIT and may_wait)):
+            try:
+                self._keep_first(Write(token, client, effects.now, data, taken, may_wait=may_wait, piece=piece), outcome, effects)
+            except Exception as error:  # no memory, say: then that is all
+                if not taken:
+                    raise
+                effects.failure = error
+                outcome = _Outcome.REFUSED
+            else:
+                return None
         if not self._leaves_rest(client, piece, taken == len(data), taken, effects) and goes_on:
             self._have_turn(client, effects)
         if outcome is _Outcome.MUST_WAIT and not taken:
@@ -133,9 +140,9 @@ class Writes:
         if token is None or not may_wait:
             client.was_told_to_wait = True
             raise WouldBlock
-        self._keep_shared(Write(token, client, effects.now, data, 0, may_wait=True, piece=piece))
         if client.rest:
             effects.held.append(client)
+        self._keep_shared(Write(token, client, effects.now, data, 0, may_wait=True, piece=piece))
 
     def _goes_on(self, client: Client, piece: Piece | None, effects: Effects) -> bool:
         """Whether a piece is the next of the write for which the client's others wait: then it comes before them."""
@@ -153,18 +160,23 @@ class Writes:
         if piece is None or not piece.may_go_on or not is_whole:
             return False
         try:
-            client.writing.appendleft(Rest(client, effects.now, piece.who, piece.begin + size))
+            rest = Rest(client, effects.now, piece.who, piece.begin + size)
+            if client.writing or client.was_told_to_wait:
+                effects.held.append(client)
+            client.writing.appendleft(rest)
         except MemoryError:
             return False
-        if len(client.writing) > 1 or client.was_told_to_wait:
-            effects.held.append(client)
         return True
 
     def end_rest(self, client: Client, effects: Effects) -> None:
         """See `Bus.end_rest`."""
-        if client.rest:
+        if rest := client.rest:
             client.writing.popleft()
-            self._have_turn(client, effects)
+            try:
+                self._have_turn(client, effects)
+            except Exception:  # no memory, say: this is called again
+                client.writing.appendleft(rest)
+                raise
 
     def _have_turn(self, client: Client, effects: Effects) -> None:
         """The client's first write has ended: its next one begins in its turn, or who polls may write."""
@@ -172,16 +184,36 @@ class Writes:
             effects.later.append(client.writing[0].token)
         elif (client.was_told_to_wait or client.was_told_no) and client.channel.is_writable(client):
             # If it was for the master's sake: who has had place since, while this client still had something to write.
-            client.was_told_to_wait = client.was_told_no = False
             client.wake_poller(effects)
+            client.was_told_to_wait = client.was_told_no = False
 
-    def _keep_first(self, write: Write) -> None:
-        self.waiting[write.token] = write
-        write.client.writing.appendleft(write)
+    def _sort_halves(self, client: Client, piece: Piece | None) -> None:
+        """Some process is about to write: see `Halves`. Of who is not known, it is taken for granted that he goes on."""
+        if client.halves and piece and not client.halves.begin(self._process_of(piece.who), client.wbuf):
+            client.halves = None
 
-    def _keep(self, write: Write) -> None:
-        self.waiting[write.token] = write
-        write.client.writing.append(write)
+    def _leave_half(self, write: Write) -> None:
+        """What is in wbuf is the beginning of a line of who has written this, and will write the rest."""
+        client = write.client
+        if write.piece and not write.taken and client.wbuf.partial and client.writing[0] is write:
+            with contextlib.suppress(MemoryError):
+                client.halves = client.halves or Halves(self._limits.max_message)
+                client.halves.owner = self._process_of(write.piece.who)
+
+    def _keep_first(self, write: Write, outcome: _Outcome, effects: Effects) -> None:
+        """Keeps one that has come so far, and is the client's first. If there is no memory for that, nothing is kept of it."""
+        writing = write.client.writing
+        writing.appendleft(write)
+        try:
+            self.waiting[write.token] = write
+            if outcome is _Outcome.HAS_MORE:
+                self._put_off(write.token, write.client.channel, effects)
+            else:
+                write.client.channel.blocked.append(write)
+        except BaseException:
+            self.waiting.pop(write.token, None)
+            writing.popleft()
+            raise
 
     def _keep_shared(self, write: Write) -> None:
         """Keeps one that waits for another of the same client.
@@ -193,9 +225,15 @@ class Writes:
         size = self._shared_bytes_of.get(uid, 0) + len(write.data)
         if uid and size > self._limits.max_clients_per_user * SHARED_WRITE_BYTES:
             raise TooManyForUser("too many writes of the user wait for others by the same descriptor")
-        self._shared_bytes_of[uid] = size
+        write.client.writing.append(write)
+        try:
+            self.waiting[write.token] = write
+            self._shared_bytes_of[uid] = size
+        except BaseException:  # no memory, say
+            self.waiting.pop(write.token, None)
+            write.client.writing.pop()
+            raise
         write.is_counted = True
-        self._keep(write)
 
     def _uncount(self, write: Write) -> None:
         if write.is_counted:
@@ -224,7 +262,7 @@ class Writes:
         Raises:
             BusError: something is wrong with the line at `start`. The partial message before it is dropped.
         """
-        channel, wbuf = client.channel, client.wbuf
+        channel, wbuf, failure = client.channel, client.wbuf, effects.failure
         taken = start
         if work is not None:
             work += effects.work
@@ -247,7 +285,7 @@ class Writes:
                         # A run of several messages has nothing of an earlier call in it.
                         if effects.is_unfinished:
                             return taken + accepted, _Outcome.HAS_MORE
-                        waits = client.may_wait and effects.failure is None
+                        waits = client.may_wait and effects.failure is failure
                         return taken + accepted, _Outcome.MUST_WAIT if waits else _Outcome.REFUSED
                     wbuf.finish()
                 taken = stop
@@ -289,9 +327,16 @@ class Writes:
             channel = what.channel
             channel.is_calling = False
             if channel.behind and not channel.broadcast:
-                first = self.waiting[channel.behind.popitem(last=False)[0]]
+                token, _ = channel.behind.popitem(last=False)
+                first = self.waiting[token]
                 assert isinstance(first, Write)
-                self._go_on_with(first, effects, work, is_next=True)
+                try:
+                    self._go_on_with(first, effects, work, is_next=True)
+                except Exception:  # no memory, say: it is the next again
+                    if token in self.waiting:
+                        channel.behind[token] = None
+                        channel.behind.move_to_end(token, last=False)
+                    raise
             channel.call_behind(effects)
         elif isinstance(write := self.waiting.get(what), Write):
             self._go_on_with(write, effects, work)
@@ -310,31 +355,45 @@ class Writes:
         client.keep()
         try:
             self._check_end(client)
+            if client.halves and not write.taken:
+                self._sort_halves(client, write.piece)
             write.taken, outcome = self._take_bytes(client, write.data, write.taken, effects, work, is_next=is_next)
         except BusError as error:
             # The traceback holds this frame, and with it the effects that hold the error.
-            self._end(write, write.taken or error.with_traceback(None), effects)
-            return _Outcome.REFUSED
-        if outcome is _Outcome.MUST_WAIT and not write.may_wait:
-            outcome = _Outcome.REFUSED
-        if outcome in (_Outcome.DONE, _Outcome.REFUSED):
-            self._end(write, write.taken or WouldBlock(), effects)
-        return outcome
+            answer: int | BusError = write.taken or error.with_traceback(None)
+        else:
+            if outcome is _Outcome.HAS_MORE or (outcome is _Outcome.MUST_WAIT and write.may_wait):
+                return outcome
+            answer = write.taken or WouldBlock()
+        try:
+            self._end(write, answer, effects)
+        except Exception as error:  # no memory, say: what has come of it for others is not to be lost, and it ends the next time
+            effects.failure = error
+            return _Outcome.HAS_MORE
+        return _Outcome.DONE
 
     def _end(self, write: Write, answer: int | BusError | None, effects: Effects) -> None:
-        """Ends a write that is under way, with an answer if anybody waits for one. The client's next write begins in its turn."""
+        """Ends a write that is under way, with an answer if anybody waits for one. The client's next write begins in its turn.
+
+        If there is no memory for that, it is under way as before.
+        """
         client = write.client
         was_first = client.writing[0] is write
+        is_answered = answer is not None and not isinstance(write, Rest)
+        if answer is not None and is_answered:
+            effects.finished.append((write.token, answer))
         client.writing.remove(write)
+        is_whole = isinstance(answer, int) and answer == len(write.data) and not self.is_shutting_down
+        try:
+            if was_first and not self._leaves_rest(client, write.piece, is_whole, len(write.data), effects):
+                self._have_turn(client, effects)
+        except BaseException:
+            client.writing.appendleft(write)
+            if is_answered:
+                effects.finished.pop()
+            raise
         client.channel.behind.pop(write.token, None)
         self._uncount(write)
-        if answer is not None and not isinstance(write, Rest):
-            effects.finished.append((write.token, answer))
-        if not was_first:
-            return
-        is_whole = isinstance(answer, int) and answer == len(write.data) and not self.is_shutting_down
-        if not self._leaves_rest(client, write.piece, is_whole, len(write.data), effects):
-            self._have_turn(client, effects)
 
     def fail(self, writes: Iterable[Write], error: BusError, effects: Effects) -> None:
         """Ends writes for good: with the count of what was accepted of them, or else with `error`."""
@@ -358,10 +417,10 @@ class Writes:
             write = channel.blocked[0]
             taken = write.taken
             outcome = self._advance(write, effects, PORTION_WORK, is_next=True)
-            if outcome is _Outcome.MUST_WAIT and write.taken == taken:
+            if outcome is not _Outcome.DONE and write.taken == taken:
                 break
             channel.blocked.popleft()
-            if outcome in (_Outcome.HAS_MORE, _Outcome.MUST_WAIT):
+            if outcome is not _Outcome.DONE:
                 # Others have their turn, also in the middle of a long write.
                 channel.blocked.append(write)
         if channel.armed_slaves:
@@ -381,8 +440,10 @@ class Writes:
             channel.blocked = deque(write for write in channel.blocked if write.client is not client)
             client.writing.clear()
 
-    def cancel(self, write: Write, effects: Effects) -> None:
-        """A signal has ended a write. What was accepted of it stays so."""
+    def cancel(self, write: Write, effects: Effects, *, leaves_half: bool) -> None:
+        """A signal has ended a write. What was accepted of it stays so: see `Bus.cancel`."""
+        if leaves_half:
+            self._leave_half(write)
         self._end(write, None, effects)
         channel = write.client.channel
         if write in channel.blocked:

@@ -43,6 +43,9 @@ def requests() -> int:
 def is_waited_for() -> bool:
     """Whether the kernel has a request that has not been read yet."""
 
+def drained() -> int:
+    """How often all requests that the kernel had were read: when it grows, those that there were before have been."""
+
 def is_connected() -> bool:
     """Whether the kernel has not cut the connection. As long as it has not, our file system is there, and has its numbers."""
 

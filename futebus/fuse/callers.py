@@ -13,10 +13,10 @@ from .attributes import Root
 
 def owner(ctx: RequestContext) -> Owner:
     """The user, group and process that a request comes from."""
-    return Owner(ctx.uid, ctx.gid, _process(ctx.pid))
+    return Owner(ctx.uid, ctx.gid, process(ctx.pid))
 
 
-def _process(thread: int) -> int:
+def process(thread: int) -> int:
     """The process that a thread belongs to: the kernel tells of threads, people know processes."""
     try:
         os.close(os.pidfd_open(thread))  # works for the first thread of a process only, whose ID is the process's

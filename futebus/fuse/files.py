@@ -29,8 +29,8 @@ class OpenChannel:
         """Where the next piece of a split read would begin: it comes if the one before was filled. Else 0."""
         self.expected_offset = 0
         """Where the next piece of a split write would begin."""
-        self.swallowed: BusError | None = None
-        """What was wrong with a later piece of a split write: the kernel made a short count of it."""
+        self.swallowed: tuple[BusError, int] | None = None
+        """What was wrong with a later piece of a split write, of which the kernel made a short count; and the process."""
 
     def continues_write(self, offset: int, size: int, flags: int, caller: int) -> bool:
         """Whether a WRITE request is a further piece of the write(2) that the one before it belonged to.

@@ -100,6 +100,7 @@ static PyObject *on_read, *on_write, *on_interrupt, *on_inquire, *on_shut;
 static int session_hooked;                       /* fuse_session_new was reached */
 static struct fuse_session *nonblocking_session; /* whose descriptor is non-blocking */
 static int is_cached_read;                       /* whether the READ that is being served fills the page cache */
+static unsigned long drained;                    /* how often there was no request left */
 
 static int64_t nanoseconds_since(const struct timespec *begin)
 {
@@ -603,6 +604,7 @@ INTERPOSED int fuse_session_receive_buf(struct fuse_session *se, struct fuse_buf
     for (int served = 0; !served || nanoseconds_since(&begin) < MAX_RUN_NS;) {
         int received = next(se, buf);
         if (received == -EAGAIN) {
+            drained++;
             if (served && !hurried && linger(fd))
                 continue;
             return -EINTR;
@@ -769,6 +771,13 @@ static PyObject *hooks_is_waited_for(PyObject *module, PyObject *unused)
     return PyBool_FromLong(poll(&poller, 1, 0) > 0);
 }
 
+static PyObject *hooks_drained(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyLong_FromUnsignedLong(drained);
+}
+
 static PyObject *hooks_is_connected(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -898,6 +907,7 @@ static PyMethodDef hooks_methods[] = {
     {"watch_memory", hooks_watch_memory, METH_O, "Names who is told when memory gets short, and when it is so no more."},
     {"has_room", hooks_has_room, METH_O, "Whether there is memory for so many bytes, beside a reserve."},
     {"is_waited_for", hooks_is_waited_for, METH_NOARGS, "Whether the kernel has a request that has not been read yet."},
+    {"drained", hooks_drained, METH_NOARGS, "How often all requests that the kernel had were read. When it grows, those of before are."},
     {"is_connected", hooks_is_connected, METH_NOARGS, "Whether the kernel has not cut the connection, as far as can be told."},
     {"hurry", hooks_hurry, METH_O, "Says whether there is something to do besides: then nobody lingers for the next request."},
     {"requests", hooks_requests, METH_NOARGS, "How many Requests there are: those that wait, if nothing is left over."},

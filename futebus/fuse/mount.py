@@ -35,6 +35,7 @@ finally:
 
 import pyfuse3  # noqa: E402 - after the hooks
 
+from . import callers  # noqa: E402
 from .filesystem import Directory  # noqa: E402
 from .snapshots import Snapshots  # noqa: E402
 from .turns import Turns  # noqa: E402
@@ -88,7 +89,7 @@ class Mounted:
         """Why the mount is there in the end, if it is."""
         self._is_lost = False
         """Whether the connection to the kernel was cut, and nobody has unmounted the bus."""
-        self._bus = Bus(options.limits, bulk=options.bulk, now=time.time_ns())
+        self._bus = Bus(options.limits, bulk=options.bulk, now=time.time_ns(), process_of=_process_of)
         self._turns = Turns(_hooks.is_waited_for, _hooks.hurry)
         self._calls = Calls(self._bus, self._turns)
         self._snapshots = Snapshots(self._bus, self._turns, mountpoint)
@@ -360,6 +361,11 @@ class Mounted:
         self._snapshots.end()
         self._turns.finish()
         pyfuse3.terminate()
+
+
+def _process_of(thread: object) -> int:
+    assert isinstance(thread, int)
+    return callers.process(thread)
 
 
 def _tell_of_memory(is_short: bool) -> None:

@@ -9,8 +9,8 @@ The one rule: nobody waits for what does not come.
 """
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 
 import trio
 
@@ -25,8 +25,30 @@ LOOK_SECONDS = 0.002
 LOOKS = 250
 """How often before it is taken for granted that nothing comes. They are counted since a machine may stand still meanwhile."""
 
-_RUNNING = (b"R", b"D")
-"""How a thread is, by proc(5), that the kernel has come back to between two pieces: it waits for nothing but memory."""
+AT_ONCE = 16
+"""At how many threads it is looked each time: half a millisecond's worth. One user may have thousands who wait."""
+
+_STAT_BYTES = 1024
+
+_GONE = (b"Z", b"X")
+
+_OF_A_LOCK = (b"fuse", b"rwsem", b"chmod", b"chown", b"truncate", b"utimes")
+"""What is in the names of the kernel's functions in which a thread waits for the lock of a file that somebody writes to."""
+
+
+class _Watch:
+    """A description by which somebody waits."""
+
+    __slots__ = ("at", "rest", "until", "was_asleep")
+
+    def __init__(self, rest: Rest, until: int) -> None:
+        self.rest = rest
+        self.until = until
+        """The look behind which it is over."""
+        self.at = 0
+        """The last look."""
+        self.was_asleep: int | None = None
+        """If the thread slept: how often there had been no request left by then."""
 
 
 class Rests:
@@ -34,17 +56,20 @@ class Rests:
 
     Args:
         end: has the others go on. It raises nothing, and is called again if it could not.
+        owes: tells whether there are calls that have ended and were not answered yet: a thread may wait for that.
     """
 
-    def __init__(self, end: Callable[[Client], object]) -> None:
+    def __init__(self, end: Callable[[Client], object], owes: Callable[[], bool] = lambda: False) -> None:
         self._end = end
-        self._watched: dict[Client, tuple[Rest, int]] = {}
-        """With how often it was looked."""
+        self._owes = owes
+        self._watched: OrderedDict[int, OrderedDict[Client, _Watch]] = OrderedDict()
+        """By whose they are. Who is first is looked at next, so that nobody waits longer since another has more of them."""
         self._are_any = trio.Event()
+        self._look = 0
 
     @staticmethod
     def piece(client: Client, caller: int, offset: int, size: int, flags: int) -> Piece | None:
-        """Which piece of a longer write(2) a request may be; None if it is surely all, or nothing can come between.
+        """Which piece of a longer write(2) a request may be; None if it is surely all, and nobody must know whose.
 
         Args:
             client: who writes.
@@ -53,16 +78,23 @@ class Rests:
             size: how many they are.
             flags: of the description. If it appends, the kernel lets nobody else write before all pieces have been taken.
         """
-        if not caller or flags & os.O_APPEND or (size < SPLIT_PIECE and not client.writing):
+        may_go_on = size >= SPLIT_PIECE and not flags & os.O_APPEND
+        if not caller or not (may_go_on or offset or client.writing or client.halves):
             return None
-        return Piece(caller, offset, size >= SPLIT_PIECE)
+        return Piece(caller, offset, may_go_on)
 
     def watch(self, client: Client) -> None:
         """Sees that nobody waits in vain."""
         rest = client.rest
-        if rest and self._watched.get(client, (None, 0))[0] is not rest:
-            self._watched[client] = rest, 0
+        if not rest:
+            return
+        try:
+            clients = self._watched.setdefault(client.owner.uid, OrderedDict())
+            if client not in clients or clients[client].rest is not rest:
+                clients[client] = _Watch(rest, self._look + LOOKS)
             self._are_any.set()
+        except MemoryError:  # then nobody waits
+            self._end(client)
 
     async def run(self) -> None:
         """Looks for ever."""
@@ -71,25 +103,78 @@ class Rests:
             self._are_any = trio.Event()
             while self._watched:
                 await trio.sleep(LOOK_SECONDS)
-                for client, (rest, looks) in list(self._watched.items()):
-                    is_over = looks >= LOOKS or rest.piece is None or _is_elsewhere(rest.piece.who)
-                    if client.rest is rest and is_over:
-                        self._end(client)
-                    if client.rest is rest:
-                        self._watched[client] = rest, looks + 1
-                    elif self._watched[client][0] is rest:
-                        del self._watched[client]
+                self._look += 1
+                for _ in range(AT_ONCE):
+                    if not self._look_at_next():
+                        break
+
+    def _look_at_next(self) -> bool:
+        """Looks at one, unless it was looked at before. Returns whether there are more."""
+        if not self._watched:
+            return False
+        uid = next(iter(self._watched))
+        self._watched.move_to_end(uid)
+        clients = self._watched[uid]
+        if clients:
+            client, watch = next(iter(clients.items()))
+            clients.move_to_end(client)
+            if watch.at != self._look:
+                watch.at = self._look
+                if client.rest is watch.rest and self._is_over(watch):
+                    self._end(client)
+                if client.rest is not watch.rest and clients.get(client) is watch:
+                    del clients[client]
+        if not clients:
+            del self._watched[uid]
+        return True
+
+    def _is_over(self, watch: _Watch) -> bool:
+        """Whether nothing comes any more, as far as can be told."""
+        piece = watch.rest.piece
+        if piece is None or self._look >= watch.until:
+            return True
+        assert isinstance(piece.who, int)
+        try:
+            state = _state(piece.who)
+            if state in _GONE or (not state and not _is_there(piece.who)):
+                return True
+            if watch.was_asleep is not None:
+                # A thread sleeps, too, while its next piece waits to be read. What waited then has been read.
+                return _hooks.drained() != watch.was_asleep
+            if _sleeps(piece.who, state) and not self._owes():
+                watch.was_asleep = _hooks.drained()
+                return not _hooks.is_waited_for()
+        except MemoryError:  # the next look
+            pass
+        return False
 
 
-def _is_elsewhere(thread: object) -> bool:
-    """Whether a thread has ended, or waits for something else than the answer to its next piece."""
-    assert isinstance(thread, int)
+def _state(thread: int) -> bytes:
+    """The letter of what a thread does, by proc(5); nothing if that is not told."""
+    return _proc(thread, "stat").rpartition(b")")[2][1:2]
+
+
+def _sleeps(thread: int, state: bytes) -> bool:
+    """Whether a thread waits for something, and not for what its own write(2) needs: memory, say, or what it writes from."""
+    if state == b"D":
+        # It may want to write something that makes the file longer. The kernel lets that wait for those who wait for its rest.
+        where = _proc(thread, "wchan")
+        return any(word in where for word in _OF_A_LOCK)
+    return state not in (b"", b"R")
+
+
+def _proc(thread: int, what: str) -> bytes:
+    """What proc(5) tells of a thread; nothing if it does not."""
     try:
-        state = Path(f"/proc/{thread}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except (OSError, IndexError):
-        return not _is_there(thread)
-    # In this order: a piece that came in between is waited for by the thread, and has not been read yet.
-    return state not in _RUNNING and not _hooks.is_waited_for()
+        file = os.open(f"/proc/{thread}/{what}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, _STAT_BYTES)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
 
 
 def _is_there(thread: int) -> bool:

@@ -21,9 +21,9 @@ from futebus.core.kinds import Role
 from futebus.core.text import escape
 from futebus.host.logs import tell, tell_error
 
-from . import _hooks
+from . import _hooks, callers
 from ._hooks import Request
-from .files import OpenChannel, OpenStat
+from .files import SPLIT_PIECE, OpenChannel, OpenStat
 from .rests import Rests
 from .turns import Turns
 
@@ -52,12 +52,12 @@ class Calls:
         self._open: dict[int, OpenChannel | OpenStat] = {}
         self._channels: dict[Client, OpenChannel] = {}
         self._stats: set[OpenStat] = set()
-        self._continued: dict[Request, OpenChannel] = {}
-        """Parked writes that are further pieces of a split one."""
+        self._continued: dict[Request, tuple[OpenChannel, int]] = {}
+        """Parked writes that are further pieces of a split one; and the thread."""
         self._put_off: dict[int | None, deque[tuple[Token, bytes | int | BusError] | Client]] = {}
         """Answers and pollers for which there was no time yet, by the user who has caused them."""
         self._next_handle = 1
-        self._rests = Rests(self._end_rest)
+        self._rests = Rests(self._end_rest, lambda: bool(self._put_off))
         self.on_last_close: Callable[[], None] | None = None
         """Called when no client is left."""
 
@@ -164,11 +164,17 @@ class Calls:
         """Serves a WRITE request: see `_hooks.install`."""
         file = self._open[handle]
         assert isinstance(file, OpenChannel)
+        may_wait = not flags & os.O_NONBLOCK
+        if not may_wait and file.client.may_wait and len(data) >= SPLIT_PIECE:
+            # There may be no place for the next piece. So this one ends with a line, and the write(2) with it, before others'.
+            data = data[: data.rfind(b"\n") + 1] or data
         continues = file.continues_write(offset, len(data), flags, caller)
         if file.swallowed and not continues:
-            error, file.swallowed = file.swallowed, None
-            return -error.errno
-        piece, may_wait = self._rests.piece(file.client, caller, offset, len(data), flags), not flags & os.O_NONBLOCK
+            error, process = file.swallowed
+            if process == callers.process(caller):
+                file.swallowed = None
+                return -error.errno
+        piece = self._rests.piece(file.client, caller, offset, len(data), flags)
         try:
             count, effects = self._bus.write(
                 file.client, data, self._clock(), request, may_wait=may_wait, work=_WORK, piece=piece
@@ -177,14 +183,14 @@ class Calls:
             if file.client.rest:
                 self._rests.watch(file.client)
             if continues and error.errno != errno.EAGAIN:
-                file.swallowed = error
+                file.swallowed = error, callers.process(caller)
             self._note_refusal("write", file.client, error)
             return -error.errno
         except Exception:
             self._rests.watch(file.client)
             return self._internal_error("write", file.client)
         if count is None and continues:
-            self._continued[request] = file
+            self._continued[request] = file, caller
         if effects:
             self.settle(effects, file.client.owner.uid)
         return count
@@ -214,7 +220,7 @@ class Calls:
 
     def _end(self, request: Request, number: int) -> bool:
         """Ends a call that waits: with the count of what was accepted of a write, or else an errno. Returns whether it did."""
-        cancelled = self._bus.cancel(request, self._clock())
+        cancelled = self._bus.cancel(request, self._clock(), leaves_half=request in self._continued)
         if cancelled is None:
             return False
         taken, effects = cancelled
@@ -299,12 +305,13 @@ class Calls:
         if isinstance(answer, bytes):
             request.data(answer)
             return
-        file = self._continued.pop(request, None)
+        continued = self._continued.pop(request, None)
         if isinstance(answer, int):
             request.written(answer)
         else:
-            if file and answer.errno != errno.EAGAIN:
-                file.swallowed = answer
+            if continued and answer.errno != errno.EAGAIN:
+                file, caller = continued
+                file.swallowed = answer, callers.process(caller)
             request.error(answer.errno)
 
     def _internal_error(self, call: str, client: Client) -> int:

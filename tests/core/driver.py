@@ -1,5 +1,7 @@
 """A bus for tests: a clock that moves with every call, and whatever else comes of a call kept until it is asked for."""
 
+from collections.abc import Callable
+
 from futebus.core.bus import Bus
 from futebus.core.channel import Channel
 from futebus.core.client import Access, Client, Effects, Owner, Piece, Readiness, Token
@@ -28,8 +30,10 @@ def text(message: bytes) -> str:
 class Driver:
     """Calls a bus. What the calls cause besides their answers is collected for `ended` and `woken`."""
 
-    def __init__(self, limits: Limits | None = None, *, bulk: bool = False) -> None:
-        self.bus = Bus(limits, bulk=bulk)
+    def __init__(
+        self, limits: Limits | None = None, *, bulk: bool = False, process_of: Callable[[object], object] = lambda who: who
+    ) -> None:
+        self.bus = Bus(limits, bulk=bulk, process_of=process_of)
         self.now = 0
         self._ended: list[tuple[Token, Ending]] = []
         self._woken: list[Client] = []
@@ -125,9 +129,9 @@ class Driver:
         """A signal ends a waiting call. False if it does not wait any more."""
         return self.cancelled(token) is not None
 
-    def cancelled(self, token: Token) -> int | None:
+    def cancelled(self, token: Token, *, leaves_half: bool = False) -> int | None:
         """The same; returns how many bytes were accepted by then."""
-        cancelled = self.bus.cancel(token, self.tick())
+        cancelled = self.bus.cancel(token, self.tick(), leaves_half=leaves_half)
         if cancelled is None:
             return None
         taken, effects = cancelled

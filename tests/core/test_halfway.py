@@ -1,5 +1,6 @@
 """An error inside, for want of memory say, leaves nobody waiting and nothing behind that could not be put right."""
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Callable
@@ -8,14 +9,15 @@ from typing import Any
 import pytest
 
 from futebus.core.bus import Bus
-from futebus.core.channel import Channel
-from futebus.core.client import Client, Effects
-from futebus.core.errors import Broken, NobodyReads
+from futebus.core.channel import READERS_AT_ONCE, Behind, Broadcast, Channel
+from futebus.core.client import Client, Effects, Piece
+from futebus.core.errors import Broken, NobodyReads, WouldBlock
 from futebus.core.framing import Run
 from futebus.core.limits import Limits
 from futebus.core.mailbox import Mailbox
+from futebus.core.writes import Writes
 
-from .driver import RO, ROOT, RW, USER, WO
+from .driver import RO, ROOT, RW, USER, WO, Driver
 
 
 class Token:
@@ -164,3 +166,115 @@ def test_an_answer_keeps_nothing_alive() -> None:
         assert [each() for each in watched] == [None, None]
     finally:
         gc.enable()
+
+
+LONG = Piece("a", 0, may_go_on=True)
+
+
+def test_others_have_their_turn_when_there_is_memory_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Driver()
+    writer = bus.create(b"B_x", WO)
+    assert bus.write_piece(writer, b"one\n", LONG, "one") == 4
+    assert bus.write_piece(writer, b"two\n", Piece("b", 0, may_go_on=False), "two") is None
+    with monkeypatch.context() as patch:
+        patch.setattr(Writes, "_have_turn", failing(1, Writes._have_turn))
+        with pytest.raises(MemoryError):
+            bus.bus.end_rest(writer, 9)
+    assert writer.rest, "it can be ended again"
+    bus.end_rest(writer)
+    assert bus.ended() == [("two", 4)]
+
+
+@pytest.mark.parametrize("failed", ["_end", "_have_turn", "_leaves_rest"])
+def test_a_write_that_cannot_be_ended_ends_the_next_time(failed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has come of it by then is not lost, and those behind it go on."""
+    bus = Driver(Limits(max_queue=1))
+    master = bus.create(b".U_x")
+    slave, other = bus.open(b"U_x"), bus.open(b"U_x")
+    bus.write(slave, b"one\n")
+    bus.start_write(slave, b"two\n", "two")
+    bus.start_write(slave, b"three\n", "three")
+    bus.start_write(other, b"four\n", "four")
+    monkeypatch.setattr(Writes, failed, failing(1, getattr(Writes, failed)))
+    piece, effects = bus.bus.read(master, 100, 9)
+    assert piece == b"one\n"
+    assert isinstance(effects.failure, MemoryError)
+    effects.failure = None
+    bus._keep(effects)
+    assert bus.read_all(master) == [b"two\n", b"four\n", b"three\n"]
+    assert sorted(bus.ended(), key=str) == [("four", 5), ("three", 6), ("two", 4)]
+    assert bus.bus.waiting == 0
+
+
+def test_who_waits_for_a_broadcast_and_fails_is_the_next_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Bus()
+    writer, _ = bus.create(b"B_x", WO, ROOT, 0o644, 0)
+    other, _ = bus.open(writer.channel, WO, ROOT, 0)
+    for _ in range(READERS_AT_ONCE + 1):
+        bus.open(writer.channel, RO, ROOT, 0)
+    _, effects = bus.write(writer, b"one\n", 0, "one", work=500)
+    assert bus.write(other, b"two\n", 0, "two", work=500)[0] is None
+    later, finished = effects.later, []
+    monkeypatch.setattr(Writes, "_advance", failing(1, Writes._advance))
+    failures = 0
+    while later:
+        what = later.pop(0)
+        try:
+            effects = bus.go_on(what, 0, work=500)
+        except MemoryError:
+            failures += 1
+            assert isinstance(what, Behind)
+            later.append(what)
+            continue
+        later += effects.later
+        finished += effects.finished
+    assert failures == 1
+    assert [token for token, _ in finished] == ["one", "two"]
+
+
+@pytest.mark.parametrize("what", ["in its turn", "for the master"])
+def test_a_write_of_which_there_is_no_memory_to_keep_the_rest_is_short(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that come then do not wait for it."""
+    bus = Bus(Limits(max_queue=1 if what == "for the master" else 100_000))
+    master, _ = bus.create(b".U_x", RW, ROOT, 0o644, 0)
+    slave, _ = bus.open(master.channel, WO, ROOT, 0)
+    data = b"one\ntwo\n" if what == "for the master" else b"x\n" * 80_000
+    monkeypatch.setattr(Writes, "_keep_first", failing(1, Writes._keep_first))
+    taken, effects = bus.write(slave, data, 0, "w", work=1)
+    assert taken
+    assert taken < len(data)
+    assert isinstance(effects.failure, MemoryError)
+    assert bus.waiting == 0
+    assert not slave.writing
+    with pytest.raises(WouldBlock) if what == "for the master" else contextlib.nullcontext():
+        bus.write(slave, b"last\n", 0)
+
+
+def test_nothing_is_kept_of_a_write_for_which_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Bus()
+    writer, _ = bus.create(b"B_x", WO, ROOT, 0o644, 0)
+    for _ in range(READERS_AT_ONCE + 1):
+        bus.open(writer.channel, RO, ROOT, 0)
+    bus.write(writer, b"one\n", 0, "one", work=500)
+    other, _ = bus.open(writer.channel, WO, ROOT, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Writes, "_put_off", failing(1, Writes._put_off))
+        with pytest.raises(MemoryError):
+            bus.write(other, b"two\n", 0, "two", work=500)
+    assert not other.writing
+    assert bus.waiting == 1
+    assert len(writer.channel.behind) == 1
+
+
+def test_a_broadcast_reaches_nobody_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Bus()
+    writer, _ = bus.create(b"B_x", WO, ROOT, 0o644, 0)
+    readers = [bus.open(writer.channel, RO, ROOT, 0)[0] for _ in range(READERS_AT_ONCE + 1)]
+    _, effects = bus.write(writer, b"one\n", 0, "one", work=500)
+    [broadcast] = [what for what in effects.later if isinstance(what, Broadcast)]
+    with monkeypatch.context() as patch:
+        patch.setattr("futebus.core.channel.Behind", failing(1, Behind))
+        with pytest.raises(MemoryError):
+            bus.go_on(broadcast, 0)
+    bus.go_on(broadcast, 0)
+    assert {reader.mailbox.messages for reader in readers} == {1}

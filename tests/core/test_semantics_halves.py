@@ -1,0 +1,120 @@
+"""Writes that a signal ends in the middle of a line: the beginning is theirs who are to write the rest."""
+
+import pytest
+
+from futebus.core.client import Client, Piece
+from futebus.core.limits import Limits
+
+from .driver import Driver
+
+
+class Shared:
+    """A description by which threads of several processes write: `a1` and `a2` are of one. One line fills the master's queue."""
+
+    def __init__(self, max_message: int = 100) -> None:
+        self.bus = Driver(Limits(max_queue=1, max_message=max_message), process_of=lambda who: str(who)[0])
+        self.master = self.bus.create(b".U_x")
+        self.client: Client = self.bus.open(b"U_x")
+
+    def write(self, who: str, data: bytes, *, is_last: bool = True) -> int | None:
+        return self.bus.write_piece(self.client, data, Piece(who, 0, may_go_on=not is_last), who)
+
+    def leave(self, who: str, half: bytes, *, begun: bytes = b"line\n") -> None:
+        """A thread writes a line and the beginning of another, and a signal comes before the rest is taken."""
+        assert self.write(who, begun + half, is_last=False) is not None
+        token = who, "rest"
+        assert self.bus.write_piece(self.client, b"rest\n", Piece(who, len(begun + half), may_go_on=False), token) is None
+        assert self.bus.cancelled(token, leaves_half=True) == 0
+
+    def heard(self) -> bytes:
+        return b"".join(self.bus.read_all(self.master))
+
+
+@pytest.fixture
+def shared() -> Shared:
+    return Shared()
+
+
+def test_the_lines_of_others_are_whole_and_so_is_his(shared: Shared) -> None:
+    shared.leave("a1", b"half, ")
+    assert shared.write("b", b"other\n") is None
+    assert shared.write("c", b"last\n") is None
+    assert shared.heard() == b"line\nother\nlast\n"
+    assert shared.write("a1", b"rest\n") == 5
+    assert shared.heard() == b"half, rest\n"
+    assert shared.write("c", b"more\n") == 5
+    assert shared.heard() == b"more\n"
+    assert shared.client.halves is None
+
+
+def test_of_who_has_been_killed_nothing_is_left(shared: Shared) -> None:
+    shared.leave("a1", b"half")
+    assert shared.heard() == b"line\n"
+    for line in (b"other\n", b"last\n"):
+        assert shared.write("b", line) == len(line)
+        assert shared.heard() == line
+    assert shared.client.wbuf.partial == b""
+
+
+def test_those_who_waited_meanwhile(shared: Shared) -> None:
+    assert shared.write("a1", b"line\nhalf, ", is_last=False) == 11
+    assert shared.write("b", b"other\n") is None
+    assert shared.bus.write_piece(shared.client, b"rest\n", Piece("a1", 11, may_go_on=False), "rest") is None
+    assert shared.bus.cancelled("rest", leaves_half=True) == 0
+    assert shared.write("a1", b"rest\n") is None
+    assert shared.heard() == b"line\nother\nhalf, rest\n"
+    assert shared.bus.ended() == [("b", 6), ("a1", 5)]
+
+
+def test_another_thread_of_the_process_may_write_the_rest(shared: Shared) -> None:
+    shared.leave("a1", b"half, ")
+    assert shared.heard() == b"line\n"
+    assert shared.write("a2", b"rest\n") == 5
+    assert shared.heard() == b"half, rest\n"
+
+
+def test_a_signal_that_comes_again(shared: Shared) -> None:
+    """While it has written nothing of the rest."""
+    shared.leave("a1", b"half, ")
+    assert shared.write("a1", b"rest\n") is None
+    assert shared.bus.cancelled("a1") == 0
+    assert shared.write("b", b"other\n") is None
+    assert shared.heard() == b"line\nother\n"
+    assert shared.write("a1", b"rest\n") == 5
+    assert shared.heard() == b"half, rest\n"
+
+
+def test_two_that_have_begun(shared: Shared) -> None:
+    shared.leave("a1", b"half of a, ")
+    assert shared.heard() == b"line\n"
+    shared.leave("b", b"half of b, ")
+    assert shared.heard() == b"line\n"
+    assert shared.write("a1", b"rest of a\n") == 10
+    assert shared.heard() == b"half of a, rest of a\n"
+    assert shared.write("b", b"rest of b\n") == 10
+    assert shared.heard() == b"half of b, rest of b\n"
+
+
+def test_what_nobody_comes_for_is_bounded() -> None:
+    shared = Shared(max_message=100)
+    for who in "abc":
+        shared.leave(f"{who}1", who.encode() * 40)
+        assert shared.heard() == b"line\n"
+    assert shared.write("d", b"other\n") == 6
+    assert shared.heard() == b"other\n"
+    for who, half in (("a", b""), ("b", b"b" * 40), ("c", b"c" * 40)):
+        assert shared.write(f"{who}1", b"rest\n") == 5
+        assert shared.heard() == half + b"rest\n"
+
+
+def test_what_was_written_without_a_signal_is_everybodys(shared: Shared) -> None:
+    """A line may be begun by one process and ended by another."""
+    assert shared.write("a1", b"one, ") == 5
+    assert shared.write("b", b"two\n") == 4
+    assert shared.heard() == b"one, two\n"
+    assert shared.write("a1", b"line\nbegun, ") == 12
+    assert shared.write("c", b"and ended\n") is None
+    assert shared.bus.cancelled("c") == 0
+    assert shared.heard() == b"line\n"
+    assert shared.write("b", b"ended\n") == 6
+    assert shared.heard() == b"begun, ended\n"
