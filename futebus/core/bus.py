@@ -389,7 +389,7 @@ class Bus:
             How many bytes were accepted of a write by then, 0 for a read, and what else comes of it; None if the call does not
             wait (any more).
         """
-        waiting = self._writes.waiting.pop(token, None)
+        waiting = self._writes.waiting.get(token)
         if waiting is None:
             return None
         effects = Effects(now)
@@ -397,7 +397,7 @@ class Bus:
         self.keep(client.channel)
         client.keep()
         if isinstance(waiting, Waiting):
-            client.reading.pop(token, None)
+            del client.reading[token], self._writes.waiting[token]
             return 0, effects
         self._writes.cancel(waiting, effects, leaves_half=leaves_half)
         return waiting.taken, effects

@@ -23,25 +23,27 @@ class Halves:
         """By process, those of before first."""
         self._left = size
         self.owner: object = None
-        """The process whose one is in wbuf; None if none is."""
+        """The process whose one is in wbuf; None if none is, or what is in it belongs to nobody."""
 
     def begin(self, process: object, wbuf: WriteBuffer) -> bool:
         """A process begins to write: what it had begun is in wbuf then, and nothing of others. Returns whether any are left."""
         partial = wbuf.partial
-        if self.owner is not None and self.owner != process and partial:
-            half = bytes(partial)
-            self._left += len(self._aside.pop(self.owner, b""))
-            self._aside[self.owner] = half
-            self._left -= len(half)
-            wbuf.drop()
-            while self._left < 0:
-                _, oldest = self._aside.popitem(last=False)
-                self._left += len(oldest)
-        if not partial:
+        if self.owner is not None and self.owner != process:
+            self._put_aside(self.owner, bytes(partial))
             self.owner = None
-            if (own := self._aside.get(process)) is not None:
+            wbuf.drop()
+        if (own := self._aside.get(process)) is not None:
+            if not partial:
                 partial += own
-                del self._aside[process]
-                self._left += len(own)
                 self.owner = process
+            # Else it would come before some later line: others have begun one, and what is written now is the rest of that.
+            del self._aside[process]
+            self._left += len(own)
         return self.owner is not None or bool(self._aside)
+
+    def _put_aside(self, process: object, half: bytes) -> None:
+        self._aside[process] = half
+        self._left -= len(half)
+        while self._left < 0:
+            _, oldest = self._aside.popitem(last=False)
+            self._left += len(oldest)

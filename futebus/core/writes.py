@@ -189,8 +189,14 @@ class Writes:
 
     def _sort_halves(self, client: Client, piece: Piece | None) -> None:
         """Some process is about to write: see `Halves`. Of who is not known, it is taken for granted that he goes on."""
-        if client.halves and piece and not client.halves.begin(self._process_of(piece.who), client.wbuf):
-            client.halves = None
+        halves, wbuf = client.halves, client.wbuf
+        if halves is None:
+            return
+        if not wbuf.partial:
+            halves.owner = None  # it was dropped
+        with contextlib.suppress(MemoryError):
+            if piece and not halves.begin(self._process_of(piece.who), wbuf):
+                client.halves = None
 
     def _leave_half(self, write: Write) -> None:
         """What is in wbuf is the beginning of a line of who has written this, and will write the rest."""
@@ -288,6 +294,8 @@ class Writes:
                         waits = client.may_wait and effects.failure is failure
                         return taken + accepted, _Outcome.MUST_WAIT if waits else _Outcome.REFUSED
                     wbuf.finish()
+                    if client.halves:
+                        client.halves.owner = None  # it is whole
                 taken = stop
                 effects.work += 1
         except BusError:
@@ -445,11 +453,15 @@ class Writes:
         if leaves_half:
             self._leave_half(write)
         self._end(write, None, effects)
+        del self.waiting[write.token]  # only now: if there was no memory, this is called again
         channel = write.client.channel
         if write in channel.blocked:
             channel.blocked.remove(write)
             # The first of the queue may have been too long for the place that there is; the next may fit.
-            self.admit(channel, True, effects)
+            try:
+                self.admit(channel, True, effects)
+            except Exception as error:  # that is not this one's concern
+                effects.failure = error
 
     def forget_finished(self, effects: Effects) -> None:
         """Calls that have ended wait no more."""

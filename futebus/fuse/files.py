@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections import OrderedDict
 from collections.abc import Callable
 
 import pyfuse3
@@ -10,7 +11,11 @@ from futebus.core import kinds
 from futebus.core.client import Client
 from futebus.core.errors import BusError
 
+from . import callers
 from ._hooks import Request
+
+MOST_SWALLOWED = 16
+"""Of how many processes it is kept at a time what they were not told yet. They may have ended."""
 
 SPLIT_PIECE = (1 << 20) - 4096
 """The kernel splits long writes. All pieces but the last are `max_write` (1 MiB) long, less what their first page lacks."""
@@ -19,7 +24,7 @@ SPLIT_PIECE = (1 << 20) - 4096
 class OpenChannel:
     """One open file description of a channel, as the kernel sees it."""
 
-    __slots__ = ("_filled_up_to", "client", "expected_offset", "node", "poll_handle", "swallowed")
+    __slots__ = ("_expected", "_filled_up_to", "_swallowed", "client", "node", "poll_handle")
 
     def __init__(self, client: Client, node: int) -> None:
         self.client = client
@@ -27,10 +32,10 @@ class OpenChannel:
         self.poll_handle: pyfuse3.PollHandle | None = None
         self._filled_up_to = 0
         """Where the next piece of a split read would begin: it comes if the one before was filled. Else 0."""
-        self.expected_offset = 0
-        """Where the next piece of a split write would begin."""
-        self.swallowed: tuple[BusError, int] | None = None
-        """What was wrong with a later piece of a split write, of which the kernel made a short count; and the process."""
+        self._expected = 0, 0
+        """Where the next piece of a split write would begin, and by which thread it would come."""
+        self._swallowed: OrderedDict[int, BusError] = OrderedDict()
+        """What was wrong with a later piece of a split write, of which the kernel made a short count, by process."""
 
     def continues_write(self, offset: int, size: int, flags: int, caller: int) -> bool:
         """Whether a WRITE request is a further piece of the write(2) that the one before it belonged to.
@@ -42,9 +47,19 @@ class OpenChannel:
         if rest and rest.piece and (rest.piece.who, rest.piece.begin) == (caller, offset):
             continues = True  # whatever others have begun to write meanwhile
         else:
-            continues = 0 < offset == self.expected_offset
-        self.expected_offset = offset + size if size >= SPLIT_PIECE or not flags & os.O_APPEND else 0
+            continues = offset > 0 and self._expected == (offset, caller)
+        self._expected = (offset + size if size >= SPLIT_PIECE or not flags & os.O_APPEND else 0), caller
         return continues
+
+    def swallow(self, error: BusError, caller: int) -> None:
+        """Keeps what was wrong with a further piece of a split write for the next write(2) of the process."""
+        self._swallowed[callers.process(caller)] = error
+        if len(self._swallowed) > MOST_SWALLOWED:
+            self._swallowed.popitem(last=False)
+
+    def swallowed(self, caller: int) -> BusError | None:
+        """What the process of a thread that writes anew has not been told yet."""
+        return self._swallowed.pop(callers.process(caller), None) if self._swallowed else None
 
     def continues_read(self, offset: int) -> bool:
         """Whether a READ request is for the rest of the read(2) that the one before it belonged to, and has filled so far.

@@ -8,6 +8,7 @@ has gone, or sleeps.
 The one rule: nobody waits for what does not come.
 """
 
+import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable
@@ -104,9 +105,10 @@ class Rests:
             while self._watched:
                 await trio.sleep(LOOK_SECONDS)
                 self._look += 1
-                for _ in range(AT_ONCE):
-                    if not self._look_at_next():
-                        break
+                with contextlib.suppress(MemoryError):
+                    for _ in range(AT_ONCE):
+                        if not self._look_at_next():
+                            break
 
     def _look_at_next(self) -> bool:
         """Looks at one, unless it was looked at before. Returns whether there are more."""

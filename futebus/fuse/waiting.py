@@ -4,6 +4,7 @@ A call that must wait is parked: its request is kept (by the core, as the token 
 says so in its effects, or when a signal comes. Nothing here ever blocks.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -21,7 +22,7 @@ from futebus.core.kinds import Role
 from futebus.core.text import escape
 from futebus.host.logs import tell, tell_error
 
-from . import _hooks, callers
+from . import _hooks
 from ._hooks import Request
 from .files import SPLIT_PIECE, OpenChannel, OpenStat
 from .rests import Rests
@@ -164,35 +165,36 @@ class Calls:
         """Serves a WRITE request: see `_hooks.install`."""
         file = self._open[handle]
         assert isinstance(file, OpenChannel)
-        may_wait = not flags & os.O_NONBLOCK
-        if not may_wait and file.client.may_wait and len(data) >= SPLIT_PIECE:
+        client, size, may_wait = file.client, len(data), not flags & os.O_NONBLOCK
+        if not may_wait and client.may_wait and size >= SPLIT_PIECE:
             # There may be no place for the next piece. So this one ends with a line, and the write(2) with it, before others'.
             data = data[: data.rfind(b"\n") + 1] or data
-        continues = file.continues_write(offset, len(data), flags, caller)
-        if file.swallowed and not continues:
-            error, process = file.swallowed
-            if process == callers.process(caller):
-                file.swallowed = None
-                return -error.errno
-        piece = self._rests.piece(file.client, caller, offset, len(data), flags)
+        is_cut = len(data) < size
+        if is_cut:
+            size = 0  # no piece that another follows
+        continues = file.continues_write(offset, size, flags, caller)
+        if not continues and (swallowed := file.swallowed(caller)):
+            return -swallowed.errno
+        piece = self._rests.piece(client, caller, offset, size, flags)
         try:
-            count, effects = self._bus.write(
-                file.client, data, self._clock(), request, may_wait=may_wait, work=_WORK, piece=piece
-            )
+            count, effects = self._bus.write(client, data, self._clock(), request, may_wait=may_wait, work=_WORK, piece=piece)
         except BusError as error:
-            if file.client.rest:
-                self._rests.watch(file.client)
+            if client.rest:
+                self._rests.watch(client)
             if continues and error.errno != errno.EAGAIN:
-                file.swallowed = error, callers.process(caller)
-            self._note_refusal("write", file.client, error)
+                file.swallow(error, caller)
+            self._note_refusal("write", client, error)
             return -error.errno
         except Exception:
-            self._rests.watch(file.client)
-            return self._internal_error("write", file.client)
+            self._rests.watch(client)
+            return self._internal_error("write", client)
         if count is None and continues:
             self._continued[request] = file, caller
+        if is_cut:
+            with contextlib.suppress(MemoryError):  # it is shorter than it had to be, and who waits for a change hears of none
+                client.wake_poller(effects)
         if effects:
-            self.settle(effects, file.client.owner.uid)
+            self.settle(effects, client.owner.uid)
         return count
 
     def _go_on(self, what: Token | Channel | Broadcast | Behind, user: int | None) -> bool:
@@ -311,7 +313,7 @@ class Calls:
         else:
             if continued and answer.errno != errno.EAGAIN:
                 file, caller = continued
-                file.swallowed = answer, callers.process(caller)
+                file.swallow(answer, caller)
             request.error(answer.errno)
 
     def _internal_error(self, call: str, client: Client) -> int:

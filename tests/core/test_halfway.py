@@ -278,3 +278,26 @@ def test_a_broadcast_reaches_nobody_twice(monkeypatch: pytest.MonkeyPatch) -> No
             bus.go_on(broadcast, 0)
     bus.go_on(broadcast, 0)
     assert {reader.mailbox.messages for reader in readers} == {1}
+
+
+@pytest.mark.parametrize("failed", ["_end", "admit"])
+def test_a_signal_is_not_lost(failed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either it is as if it had not come, and is tried again, or it is done."""
+    bus = Driver(Limits(max_queue=1))
+    master = bus.create(b".U_x")
+    slave = bus.open(b"U_x")
+    bus.write(slave, b"one\n")
+    bus.start_write(slave, b"two\n", "two")
+    monkeypatch.setattr(Writes, failed, failing(1, getattr(Writes, failed)))
+    if failed == "_end":
+        with pytest.raises(MemoryError):
+            bus.bus.cancel("two", 9)
+        assert bus.cancelled("two") == 0
+    else:
+        cancelled = bus.bus.cancel("two", 9)
+        assert cancelled
+        taken, effects = cancelled
+        assert (taken, type(effects.failure)) == (0, MemoryError)
+    assert bus.bus.waiting == 0
+    assert not slave.writing
+    assert bus.read_all(master) == [b"one\n"]

@@ -3,6 +3,8 @@
 import pytest
 
 from futebus.core.client import Client, Piece
+from futebus.core.errors import MessageTooLong
+from futebus.core.halves import Halves
 from futebus.core.limits import Limits
 
 from .driver import Driver
@@ -93,6 +95,49 @@ def test_two_that_have_begun(shared: Shared) -> None:
     assert shared.heard() == b"half of a, rest of a\n"
     assert shared.write("b", b"rest of b\n") == 10
     assert shared.heard() == b"half of b, rest of b\n"
+
+
+def test_what_comes_behind_his_line_is_everybodys_again(shared: Shared) -> None:
+    shared.leave("a1", b"half, ")
+    assert shared.heard() == b"line\n"
+    assert shared.write("a1", b"rest\nbegun, ") == 12
+    assert shared.heard() == b"half, rest\n"
+    assert shared.write("b", b"ended\n") == 6
+    assert shared.heard() == b"begun, ended\n"
+
+
+def test_who_comes_when_others_have_begun_a_line_ends_that(shared: Shared) -> None:
+    """What he had begun is not put in front of a later line of his."""
+    shared.leave("a1", b"half, ")
+    assert shared.heard() == b"line\n"
+    assert shared.write("b", b"begun, ") == 7
+    assert shared.write("a1", b"rest\n") == 5
+    assert shared.heard() == b"begun, rest\n"
+    assert shared.write("a1", b"next\n") == 5
+    assert shared.heard() == b"next\n"
+
+
+def test_what_was_dropped_is_nobodys(shared: Shared) -> None:
+    """Also if who writes then is not known."""
+    shared.leave("a1", b"half, ")
+    assert shared.heard() == b"line\n"
+    with pytest.raises(MessageTooLong):
+        shared.write("a1", b"x" * 200)
+    assert shared.bus.write(shared.client, b"begun, ") == 7
+    assert shared.write("b", b"ended\n") == 6
+    assert shared.heard() == b"begun, ended\n"
+
+
+def test_without_memory_others_are_served(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    shared.leave("a1", b"half, ")
+    with monkeypatch.context() as patch:
+        patch.setattr(Halves, "begin", fail)
+        assert shared.write("b", b"other\n") is None
+        assert shared.heard() == b"line\nhalf, other\n"
+    assert shared.bus.ended() == [("b", 6)]
 
 
 def test_what_nobody_comes_for_is_bounded() -> None:

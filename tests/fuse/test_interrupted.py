@@ -152,12 +152,16 @@ def test_without_waiting_a_long_write_ends_with_a_line(mounting: Mounting) -> No
     writers = [os.open(bus / "U_x", os.O_WRONLY | os.O_NONBLOCK)]
     writers.append(os.dup(writers[0]))
     data = b"".join(b"%099d\n" % number for number in range(30_000))
+    changes = select.epoll()
+    changes.register(writers[0], select.EPOLLOUT | select.EPOLLET)
+    assert changes.poll(0) == [(writers[0], select.EPOLLOUT)]
     taken = os.write(writers[0], data)
     assert (1 << 20) - 4196 < taken <= 1 << 20
     assert taken % 100 == 0
     with pytest.raises(BlockingIOError) as error:
         os.write(writers[1], b"x" * 9_999 + b"\n")
     assert error.value.errno == errno.EAGAIN
+    changes.poll(0)
     heard = b""
     while len(heard) < taken:
         heard += os.read(master, 1 << 20)
@@ -166,5 +170,11 @@ def test_without_waiting_a_long_write_ends_with_a_line(mounting: Mounting) -> No
     while len(heard) < taken + 500_006:
         heard += os.read(master, 1 << 20)
     assert heard == data[:taken] + b"other\n" + data[taken:][:500_000]
+    # There is place for all of it, and who waits for a change after a short count hears of one.
+    until(lambda: changes.poll(0), "it can be written")
+    assert changes.poll(0) == []
+    assert os.write(writers[0], data[:1_040_000] + b"x" * 20_000) == 1_040_000
+    until(lambda: changes.poll(0), "the rest can be written")
+    changes.close()
     for file in (*writers, master):
         os.close(file)

@@ -8,9 +8,10 @@ import pytest
 
 from futebus.core.bus import Bus
 from futebus.core.client import Access, Client, Owner, Piece
+from futebus.core.errors import MessageTooLong
 from futebus.core.halves import Halves
-from futebus.fuse import _hooks, rests
-from futebus.fuse.files import SPLIT_PIECE, OpenChannel
+from futebus.fuse import _hooks, callers, rests
+from futebus.fuse.files import MOST_SWALLOWED, SPLIT_PIECE, OpenChannel
 from futebus.fuse.rests import AT_ONCE, LOOKS, Rests, _sleeps, _state
 
 from ..helpers.programs import Start
@@ -50,6 +51,26 @@ def test_a_piece_goes_on_whatever_others_have_begun(client: Client) -> None:
     assert client.rest
     assert not file.continues_write(0, 5, 0, OTHER)
     assert file.continues_write(LONG, 5, 0, ONE)
+
+
+def test_who_appends_has_no_place_of_his_own(client: Client) -> None:
+    """So what another writes there is no piece of his."""
+    file = OpenChannel(client, 1)
+    assert not file.continues_write(0, LONG, os.O_APPEND, ONE)
+    assert not file.continues_write(LONG, 5, os.O_APPEND, OTHER)
+    assert not file.continues_write(LONG + 5, LONG, os.O_APPEND, ONE)
+    assert file.continues_write(2 * LONG + 5, 5, os.O_APPEND, ONE)
+
+
+def test_each_process_is_told_what_was_wrong_with_its_own(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers, "process", lambda thread: thread // 10)
+    file = OpenChannel(client, 1)
+    errors = {thread: MessageTooLong() for thread in range(0, 10 * MOST_SWALLOWED + 10, 10)}
+    for thread, error in errors.items():
+        file.swallow(error, thread)
+    assert file.swallowed(10 * MOST_SWALLOWED + 10) is None
+    assert [file.swallowed(thread + 1) for thread in errors] == [None, *[*errors.values()][1:]], "the oldest may be gone"
+    assert [file.swallowed(thread) for thread in errors] == [None] * len(errors), "once"
 
 
 def test_who_writes_is_known_when_a_line_was_left(client: Client) -> None:
