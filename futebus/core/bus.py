@@ -397,7 +397,8 @@ class Bus:
         self.keep(client.channel)
         client.keep()
         if isinstance(waiting, Waiting):
-            del client.reading[token], self._writes.waiting[token]
+            client.reading.pop(token, None)
+            del self._writes.waiting[token]
             return 0, effects
         self._writes.cancel(waiting, effects, leaves_half=leaves_half)
         return waiting.taken, effects

@@ -42,6 +42,7 @@ class Halves:
         return self.owner is not None or bool(self._aside)
 
     def _put_aside(self, process: object, half: bytes) -> None:
+        self._left += len(self._aside.pop(process, b""))
         self._aside[process] = half
         self._left -= len(half)
         while self._left < 0:
