@@ -64,7 +64,7 @@ class Piece(NamedTuple):
 class Write:
     """A write that is not done yet: it waits for the master, for its next turn, or for an earlier write of the same client."""
 
-    __slots__ = ("client", "data", "is_counted", "may_wait", "piece", "since", "taken", "token")
+    __slots__ = ("client", "data", "is_apart", "is_counted", "may_wait", "piece", "since", "taken", "token")
 
     def __init__(
         self,
@@ -88,6 +88,8 @@ class Write:
         """Whether it waits for the master; else it ends when there is no place."""
         self.is_counted = False
         """Whether its bytes count as its user's: it came while the client had another write."""
+        self.is_apart = False
+        """Whether it waited when another one ended in the middle of a line: then it is not the rest of that, whosever it is."""
         self.piece = piece
         """Which part of a longer one it is; None if it is whole."""
 

@@ -124,7 +124,15 @@ class Writes:
             self._refuse(WouldBlock(), token, effects)
             return None
         effects.is_unfinished = outcome is _Outcome.HAS_MORE
+        if taken < len(data) and (token is None or not may_wait):
+            self._hint(client, effects)
         return taken
+
+    def _hint(self, client: Client, effects: Effects) -> None:
+        """A write that did not wait was short. If that was not for want of place, who waits for the change hears of one."""
+        if client.is_armed and client.channel.is_writable(client):
+            with contextlib.suppress(MemoryError):
+                client.wake_poller(effects)
 
     def _refuse(self, error: BusError, token: Token, effects: Effects) -> None:
         """Tells the caller an error, and loses nothing of what has come of the call for others.
@@ -187,15 +195,23 @@ class Writes:
             client.wake_poller(effects)
             client.was_told_to_wait = client.was_told_no = False
 
-    def _sort_halves(self, client: Client, piece: Piece | None) -> None:
-        """Some process is about to write: see `Halves`. Of who is not known, it is taken for granted that he goes on."""
+    def _sort_halves(self, client: Client, piece: Piece | None, apart: Write | None = None) -> None:
+        """Some process is about to write: see `Halves`. Of who is not known, it is taken for granted that he goes on.
+
+        Args:
+            client: by which.
+            piece: what.
+            apart: the same, if it cannot be the rest of what was begun.
+        """
         halves, wbuf = client.halves, client.wbuf
         if halves is None:
             return
         if not wbuf.partial:
             halves.owner = None  # it was dropped
         with contextlib.suppress(MemoryError):
-            if piece and not halves.begin(self._process_of(piece.who), wbuf):
+            if apart:
+                halves.begin(apart, wbuf)
+            elif piece and not halves.begin(self._process_of(piece.who), wbuf):
                 client.halves = None
 
     def _leave_half(self, write: Write) -> None:
@@ -205,6 +221,8 @@ class Writes:
             with contextlib.suppress(MemoryError):
                 client.halves = client.halves or Halves(self._limits.max_message)
                 client.halves.owner = self._process_of(write.piece.who)
+                for other in client.writing:
+                    other.is_apart = other is not write
 
     def _keep_first(self, write: Write, outcome: _Outcome, effects: Effects) -> None:
         """Keeps one that has come so far, and is the client's first. If there is no memory for that, nothing is kept of it."""
@@ -364,7 +382,7 @@ class Writes:
         try:
             self._check_end(client)
             if client.halves and not write.taken:
-                self._sort_halves(client, write.piece)
+                self._sort_halves(client, write.piece, write if write.is_apart else None)
             write.taken, outcome = self._take_bytes(client, write.data, write.taken, effects, work, is_next=is_next)
         except BusError as error:
             # The traceback holds this frame, and with it the effects that hold the error.
@@ -402,6 +420,8 @@ class Writes:
             raise
         client.channel.behind.pop(write.token, None)
         self._uncount(write)
+        if not write.may_wait and write.taken < len(write.data):
+            self._hint(client, effects)
 
     def fail(self, writes: Iterable[Write], error: BusError, effects: Effects) -> None:
         """Ends writes for good: with the count of what was accepted of them, or else with `error`."""

@@ -194,7 +194,7 @@ class BusMachine(Twins):
         if not data:
             return
         token = self.token(client, "w") if waits else None
-        self.caller = client
+        self.caller, self.offered = client, len(data)
         result = self.agree(lambda: self.real_write(client, data, token), lambda: self.naive.write(client, data, token))
         if isinstance(result, int):
             self.output[client] = self.output[client][result:]

@@ -75,6 +75,15 @@ def test_another_thread_of_the_process_may_write_the_rest(shared: Shared) -> Non
     assert shared.heard() == b"half, rest\n"
 
 
+def test_a_thread_that_waited_does_not_write_the_rest_of_anothers(shared: Shared) -> None:
+    assert shared.write("a1", b"line\nhalf, ", is_last=False) == 11
+    assert shared.write("a2", b"other\n") is None
+    assert shared.bus.write_piece(shared.client, b"rest\n", Piece("a1", 11, may_go_on=False), "rest") is None
+    assert shared.bus.cancelled("rest", leaves_half=True) == 0
+    assert shared.write("a1", b"rest\n") is None
+    assert shared.heard() == b"line\nother\nhalf, rest\n"
+
+
 def test_a_signal_that_comes_again(shared: Shared) -> None:
     """While it has written nothing of the rest."""
     shared.leave("a1", b"half, ")

@@ -1,12 +1,13 @@
-"""Pollers are woken by every change from not ready to ready, and only by those."""
+"""Pollers are woken by every change from not ready to ready, and hardly by anything else."""
 
 import pytest
 
+from futebus.core.bus import Bus
 from futebus.core.client import Access, Client
 from futebus.core.errors import WouldBlock
 from futebus.core.limits import Limits
 
-from .driver import RO, RW, WO, Driver
+from .driver import RO, ROOT, RW, WO, Driver
 from .polling import bits, polled, service
 
 # ---------------------------------------------------------------------------------------------- waking readers
@@ -335,3 +336,47 @@ def test_the_last_read_of_a_dead_channel_wakes_who_polls_for_its_end() -> None:
     bus.arm(slave)
     bus.read(slave)
     assert bus.woken() == []
+
+
+# ---------------------------------------------------------------------------------------------- a short count
+
+
+def test_a_short_count_though_there_is_place_is_a_change() -> None:
+    """By epoll(7), who has got one may wait for the next change."""
+    bus = Driver()
+    client = bus.create(b"A_x")
+    assert bus.arm(client).writable
+    assert bus.write(client, b"{*}good\n{ff}bad\n") == 8
+    assert bus.woken() == [client]
+    assert bus.write(client, b"{*}good\n{*}good\n") == 16
+    assert bus.woken() == []
+
+
+def test_a_short_count_for_want_of_place_is_none_until_there_is_some() -> None:
+    bus = Driver(Limits(max_queue=1))
+    master = bus.create(b".U_x")
+    slave = bus.open(b"U_x")
+    assert bus.arm(slave).writable
+    assert bus.write(slave, b"one\ntwo\n") == 4
+    assert bus.woken() == []
+    assert bus.read(master) == b"one\n"
+    assert bus.woken() == [slave]
+
+
+@pytest.mark.parametrize("how", ["refused", "a signal"])
+def test_a_short_count_of_a_write_that_is_done_in_steps(how: str) -> None:
+    bus = Bus()
+    writer, _ = bus.create(b"A_x", RW, ROOT, 0o644, 0)
+    bus.poll(writer, arm=True)
+    taken, effects = bus.write(writer, b"{*}x\n" * 10_000 + b"{ff}bad\n", 0, "w", may_wait=False, work=100)
+    assert (taken, effects.ready) == (None, [])
+    if how == "a signal":
+        cancelled = bus.cancel("w", 0)
+        assert cancelled
+        taken, effects = cancelled
+        assert taken
+    else:
+        while effects.later:
+            effects = bus.go_on(effects.later[0], 0, work=100)
+        assert effects.finished == [("w", 50_000)]
+    assert effects.ready == [writer]
