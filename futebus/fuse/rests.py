@@ -12,10 +12,12 @@ import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 
 import trio
 
 from futebus.core.client import Client, Piece, Rest
+from futebus.host.processes import ENDED, is_alive, state_of
 
 from . import _hooks
 from .files import SPLIT_PIECE
@@ -28,10 +30,6 @@ LOOKS = 250
 
 AT_ONCE = 16
 """At how many threads it is looked each time: half a millisecond's worth. One user may have thousands who wait."""
-
-_STAT_BYTES = 1024
-
-_GONE = (b"Z", b"X")
 
 _OF_A_LOCK = (b"fuse", b"rwsem", b"chmod", b"chown", b"truncate", b"utimes")
 """What is in the names of the kernel's functions in which a thread waits for the lock of a file that somebody writes to."""
@@ -137,8 +135,8 @@ class Rests:
             return True
         assert isinstance(piece.who, int)
         try:
-            state = _state(piece.who)
-            if state in _GONE or (not state and not _is_there(piece.who)):
+            state = state_of(piece.who)
+            if state in ENDED or (not state and not is_alive(piece.who)):
                 return True
             if watch.was_asleep is not None:
                 # A thread sleeps, too, while its next piece waits to be read. What waited then has been read.
@@ -151,40 +149,18 @@ class Rests:
         return False
 
 
-def _state(thread: int) -> bytes:
-    """The letter of what a thread does, by proc(5); nothing if that is not told."""
-    return _proc(thread, "stat").rpartition(b")")[2][1:2]
-
-
 def _sleeps(thread: int, state: bytes) -> bool:
     """Whether a thread waits for something, and not for what its own write(2) needs: memory, say, or what it writes from."""
     if state == b"D":
         # It may want to write something that makes the file longer. The kernel lets that wait for those who wait for its rest.
-        where = _proc(thread, "wchan")
+        where = _where(thread)
         return any(word in where for word in _OF_A_LOCK)
     return state not in (b"", b"R")
 
 
-def _proc(thread: int, what: str) -> bytes:
-    """What proc(5) tells of a thread; nothing if it does not."""
+def _where(thread: int) -> bytes:
+    """In which of the kernel's functions a thread waits; nothing if that is not told."""
     try:
-        file = os.open(f"/proc/{thread}/{what}", os.O_RDONLY | os.O_CLOEXEC)
+        return Path(f"/proc/{thread}/wchan").read_bytes()
     except OSError:
         return b""
-    try:
-        return os.read(file, _STAT_BYTES)
-    except OSError:
-        return b""
-    finally:
-        os.close(file)
-
-
-def _is_there(thread: int) -> bool:
-    """Whether there is a thread, of which proc(5) need not tell everybody."""
-    try:
-        os.kill(thread, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

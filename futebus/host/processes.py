@@ -3,21 +3,28 @@
 import os
 from pathlib import Path
 
+ENDED = (b"Z", b"X")
+"""What proc(5) calls a process that has ended, and whose parent has not asked how."""
+
+
+def state_of(pid: int) -> bytes:
+    """The letter of what a process, or a thread, does, by proc(5). Nothing if there is none, or that is not told."""
+    try:
+        # Bytes: a process may be called anything.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2][1:2]
+    except OSError:  # /proc may show everybody only what is his own
+        return b""
+
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process. One that has ended, and whose parent has not asked how, is none."""
+    """Whether there is such a process, or thread. One that has ended, and whose parent has not asked how, is none."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass
-    try:
-        # Bytes: a process may be called anything.
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-    except OSError:  # /proc may show everybody only what is his own
-        return True
-    return state not in (b"Z", b"X")
+    return state_of(pid) not in ENDED
 
 
 def in_words(signed: bytes) -> str:

@@ -12,7 +12,8 @@ from futebus.core.errors import MessageTooLong
 from futebus.core.halves import Halves
 from futebus.fuse import _hooks, callers, rests
 from futebus.fuse.files import MOST_SWALLOWED, SPLIT_PIECE, OpenChannel
-from futebus.fuse.rests import AT_ONCE, LOOKS, Rests, _sleeps, _state
+from futebus.fuse.rests import AT_ONCE, LOOKS, Rests, _sleeps
+from futebus.host.processes import state_of
 
 from ..helpers.programs import Start
 from ..helpers.waiting import until
@@ -88,14 +89,14 @@ def test_who_writes_is_known_when_a_line_was_left(client: Client) -> None:
 def test_what_a_thread_does(start: Start) -> None:
     busy, asleep = start("sh", "-c", "while :; do :; done"), start("sleep", "1000")
     until(lambda: Path(f"/proc/{asleep.pid}/comm").read_text() == "sleep\n", "it sleeps")
-    until(lambda: _state(asleep.pid) == b"S", "it is seen")
+    until(lambda: state_of(asleep.pid) == b"S", "it is seen")
     assert _sleeps(asleep.pid, b"S")
-    until(lambda: _state(busy.pid) == b"R", "it runs")
+    until(lambda: state_of(busy.pid) == b"R", "it runs")
     assert not _sleeps(busy.pid, b"R")
     gone = subprocess.Popen(["true"])
-    until(lambda: _state(gone.pid) == b"Z", "it has ended")
+    until(lambda: state_of(gone.pid) == b"Z", "it has ended")
     gone.wait()
-    assert _state(gone.pid) == b""
+    assert state_of(gone.pid) == b""
     assert not _sleeps(gone.pid, b"")
 
 
@@ -104,7 +105,7 @@ def test_who_cannot_be_interrupted_waits_for_a_lock_or_for_memory(
     where: bytes, sleeps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is that of the file, which those hold who wait for him."""
-    monkeypatch.setattr(rests, "_proc", lambda thread, what: where)
+    monkeypatch.setattr(rests, "_where", lambda thread: where)
     assert _sleeps(ONE, b"D") is sleeps
 
 
@@ -119,7 +120,7 @@ class Waiting:
         self.state, self.drained, self.is_waited_for, self.owes = b"R", 7, True, False
         self.ended: list[Client] = []
         self.rests = Rests(self._end, lambda: self.owes)
-        monkeypatch.setattr(rests, "_state", self._state)
+        monkeypatch.setattr(rests, "state_of", self._state)
         monkeypatch.setattr(_hooks, "drained", lambda: self.drained)
         monkeypatch.setattr(_hooks, "is_waited_for", lambda: self.is_waited_for)
         self.looks = 0
@@ -222,7 +223,7 @@ def test_without_memory_nobody_waits(waiting: Waiting, monkeypatch: pytest.Monke
 
     client = waiting.add()
     with monkeypatch.context() as patch:
-        patch.setattr(rests, "_state", fail)
+        patch.setattr(rests, "state_of", fail)
         waiting.look()  # the bus goes on
     assert waiting.ended == []
     monkeypatch.setattr(rests, "_Watch", fail)
