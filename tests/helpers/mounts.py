@@ -17,7 +17,7 @@ from futebus.core import kinds
 from . import forked
 from .processes import stat_of
 from .waiting import DEADLINE, until
-from .watching import WATCH, abort_connection
+from .watching import WATCH, abort_connection, told_of
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -207,7 +207,7 @@ class Mount:
     def calls(self) -> int:
         """How many calls the kernel has sent the daemon, or is about to, that are not answered."""
         device = device_of(self.path)
-        return int(Path(f"/sys/fs/fuse/connections/{device.split(':')[1]}/waiting").read_text()) if device else 0
+        return int(told_of(device.split(":")[1], "waiting").read_text()) if device else 0
 
     def wait_for_clients(self, count: int, channel: str, deadline: float = DEADLINE, **wanted: Any) -> list[Row]:
         """Waits until so many clients are as `clients` asks for, for so many seconds at most."""
@@ -282,17 +282,17 @@ def hanging(bus: Mount) -> Iterator[None]:
     If it comes to rest at all, it has no call in hand then but those that it had let wait: nothing can end a process one of whose
     calls is in the hands of a daemon that hangs.
     """
-    for left in reversed(range(STOPS)):
-        try:
-            waiting = bus.inside()[WAITING]
-        except PermissionError:  # it is somebody else's, and tells nobody
-            left, waiting = 0, 0
-        bus.daemon.send_signal(signal.SIGSTOP)
-        until(lambda: (stat := stat_of(str(bus.daemon.pid))) is None or stat.state in "TZ", "the daemon is stopped")
-        if not left or bus.calls <= waiting:
-            break
-        bus.daemon.send_signal(signal.SIGCONT)
     try:
+        for left in reversed(range(STOPS)):
+            try:
+                waiting = bus.inside()[WAITING]
+            except PermissionError:  # it is somebody else's, and tells nobody
+                left, waiting = 0, 0
+            bus.daemon.send_signal(signal.SIGSTOP)
+            until(lambda: (stat := stat_of(str(bus.daemon.pid))) is None or stat.state in "TZ", "the daemon is stopped")
+            if not left or bus.calls <= waiting:
+                break
+            bus.daemon.send_signal(signal.SIGCONT)
         yield
     finally:
         bus.daemon.send_signal(signal.SIGCONT)

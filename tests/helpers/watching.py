@@ -98,6 +98,18 @@ def relatives(seen: Mapping[int, Stat], before: Mapping[int, Stat], root: int, s
     return family
 
 
+def told_of(number: str, what: str) -> Path:
+    """The file of a mount's connection by which the kernel tells something of it, or is told. Not every machine shows them.
+
+    Args:
+        number: the minor one of the mount's device.
+        what: "waiting" or "abort".
+    """
+    if not any(CONNECTIONS.iterdir()):
+        subprocess.run(["mount", "-t", "fusectl", "none", str(CONNECTIONS)], check=False, stderr=subprocess.DEVNULL)
+    return CONNECTIONS / number / what
+
+
 def abort_connection(number: str, is_still_there: Callable[[], bool]) -> None:
     """Has every call fail that waits for a daemon.
 
@@ -106,9 +118,7 @@ def abort_connection(number: str, is_still_there: Callable[[], bool]) -> None:
         is_still_there: tells whether the mount is there that the number was read of. When it has gone, the next has its number,
             maybe another test's. So it is asked when the file is open: that is of one connection for ever.
     """
-    if not any(CONNECTIONS.iterdir()):
-        subprocess.run(["mount", "-t", "fusectl", "none", str(CONNECTIONS)], check=False, stderr=subprocess.DEVNULL)
-    with contextlib.suppress(OSError), (CONNECTIONS / number / "abort").open("wb", buffering=0) as file:
+    with contextlib.suppress(OSError), told_of(number, "abort").open("wb", buffering=0) as file:
         if is_still_there():
             file.write(b"1")
 
