@@ -318,8 +318,12 @@ def test_the_examples_of_the_manual(bus: Mount, place: Path) -> None:
     (commands / "futebus-top").write_text(f'#!/bin/sh\nexec {" ".join(COMMAND)} "$@"\n')
     (commands / "futebus-top").chmod(0o755)
     env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
-    done = run("bash", "-ec", once, env=env)
-    assert (done.returncode, f"{bus.path}: futebus" in done.stdout) == (0, True)
+
+    def is_shown() -> bool:
+        done = run("bash", "-ec", once, env=env)
+        return done.returncode == 0 and f"{bus.path}: futebus" in done.stdout
+
+    until(is_shown, "it is among the buses that answer soon")  # on a busy machine it may not be, the first time
     quick = numbers.replace("/mnt/bus", f"-i 0.1 {bus.path}")
     done = run("bash", "-ec", quick, env=env)
     assert (done.returncode, done.stderr) == (0, "")
