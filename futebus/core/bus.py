@@ -376,14 +376,15 @@ class Bus:
             client.wake_poller(effects)  # now it has hung up
         return piece, effects
 
-    def cancel(self, token: Token, now: int, *, leaves_half: bool = False) -> tuple[int, Effects] | None:
+    def cancel(self, token: Token, now: int) -> tuple[int, Effects] | None:
         """Ends a waiting call: a signal came.
+
+        What a further piece of a longer write has begun with the one before is its process's then: it is in nobody else's way
+        until that writes again.
 
         Args:
             token: under which the call waits.
             now: the time.
-            leaves_half: whether it is a further piece of a longer write, of which the caller is told what was taken. The line
-                that it has begun with the piece before is its process's: it is in nobody else's way until that writes again.
 
         Returns:
             How many bytes were accepted of a write by then, 0 for a read, and what else comes of it; None if the call does not
@@ -400,7 +401,7 @@ class Bus:
             client.reading.pop(token, None)
             del self._writes.waiting[token]
             return 0, effects
-        self._writes.cancel(waiting, effects, leaves_half=leaves_half)
+        self._writes.cancel(waiting, effects)
         return waiting.taken, effects
 
     # ------------------------------------------------------------------------------------------ readiness

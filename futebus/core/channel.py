@@ -208,7 +208,7 @@ class Channel:
             NobodyReads: so it is.
         """
         if not self.listener:
-            sender.wbuf.drop()
+            sender.begin_anew()
             raise NobodyReads("the channel has no master that reads")
 
     @property
@@ -337,7 +337,10 @@ class Channel:
             if fitting is None:
                 self._note_need(sender, stamped.data.find(b"\n") + 1)
                 break
-            sender.needs = 0
+            if sender.needs:
+                if not master.mailbox.fits(sender.needs):
+                    sender.overtaken = min(sender.needs, sender.overtaken or sender.needs)
+                sender.needs = 0
             try:
                 master.deliver(fitting, effects)
             except Exception as error:
@@ -422,17 +425,28 @@ class Channel:
             return False
         return not client.needs or master.mailbox.fits(client.needs)
 
+    def note_told(self, client: Client) -> None:
+        """A poller of the client hears that it is writable: only the next change is news."""
+        client.needs = 0
+        if client.overtaken and self._finds_place(client.overtaken):
+            client.overtaken = 0
+
+    def _finds_place(self, size: int) -> bool:
+        """Whether a message of that size finds a place at the master, if there is one."""
+        master = self.listener
+        return master is None or master.mailbox.fits(size)
+
     def tell_writable(self, was_full: bool, effects: Effects) -> None:
         """After the master has read: wakes the pollers of the slaves that can write again and could not before."""
         if self.blocked or self.is_shut:
             return  # these come first, and when the last of them is served, everybody is looked at; or all know the end
         # A service with thousands of slaves that only wait for answers looks at none of them for each question.
         if not was_full and self.needy:
-            self.needy = {client for client in self.needy if client.needs}
+            self.needy = {client for client in self.needy if client.needs or client.overtaken}
         for client in list(self.armed_slaves if was_full else self.armed_slaves & self.needy):
-            if self.is_writable(client):
-                client.needs = 0
+            if self.is_writable(client) and (was_full or client.needs or self._finds_place(client.overtaken)):
                 client.wake_poller(effects)
+                self.note_told(client)
 
 
 def _stamped(stamp: bytes, run: Run) -> Run:

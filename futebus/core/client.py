@@ -59,12 +59,14 @@ class Piece(NamedTuple):
     """Where in the whole they begin."""
     may_go_on: bool
     """Whether there may be more behind them."""
+    continues: bool = False
+    """Whether nobody has written between the piece before and them."""
 
 
 class Write:
     """A write that is not done yet: it waits for the master, for its next turn, or for an earlier write of the same client."""
 
-    __slots__ = ("client", "data", "is_apart", "is_counted", "may_wait", "piece", "since", "taken", "token")
+    __slots__ = ("client", "data", "is_counted", "is_further", "may_wait", "number", "piece", "since", "taken", "token")
 
     def __init__(
         self,
@@ -76,6 +78,8 @@ class Write:
         *,
         may_wait: bool,
         piece: Piece | None = None,
+        is_further: bool = False,
+        number: int = 0,
     ) -> None:
         self.token = token
         self.client = client
@@ -88,10 +92,12 @@ class Write:
         """Whether it waits for the master; else it ends when there is no place."""
         self.is_counted = False
         """Whether its bytes count as its user's: it came while the client had another write."""
-        self.is_apart = False
-        """Whether it waited when another one ended in the middle of a line: then it is not the rest of that, whosever it is."""
         self.piece = piece
         """Which part of a longer one it is; None if it is whole."""
+        self.is_further = is_further
+        """Whether it goes on with what the piece before has begun."""
+        self.number = number
+        """How many had stood behind others when it did, it included; 0 if its turn has come at once."""
 
 
 class Rest(Write):
@@ -147,6 +153,7 @@ class Client:
         "mailbox",
         "needs",
         "opened_at",
+        "overtaken",
         "owner",
         "reading",
         "received",
@@ -194,7 +201,9 @@ class Client:
         """Whether somebody was told that it is not writable because of these."""
         self.is_armed = False
         self.needs = 0
-        """The size of the message that last found no place at the master; 0 once one was accepted."""
+        """The size of the message that last found no place at the master; 0 once one was accepted, or a poller was told."""
+        self.overtaken = 0
+        """The size of one that had found none when a shorter one was accepted: who waits for the change has not heard of one."""
         self.sent = self.received = self.dropped = 0
 
     @property
@@ -212,6 +221,12 @@ class Client:
     def waiting_write(self) -> Write | None:
         """The first write that waits for anything."""
         return next((write for write in self.writing if not isinstance(write, Rest)), None)
+
+    def begin_anew(self) -> None:
+        """What was begun has been accepted, or is dropped."""
+        self.wbuf.finish()
+        if self.halves:
+            self.halves.owner = None
 
     def keep(self) -> None:
         """What is seen of it from outside is about to change: see `Channel.unrecorded`."""
@@ -277,9 +292,9 @@ class Client:
     def wake_poller(self, effects: Effects) -> None:
         """Tells whoever polls this client, once for each time it was armed."""
         if self.is_armed:
+            effects.ready.append(self)
             self.is_armed = False
             self.channel.armed_slaves.discard(self)
-            effects.ready.append(self)
 
     def is_over(self, *, is_shutting_down: bool) -> bool:
         """Whether no message will come for it any more."""
@@ -297,7 +312,7 @@ class Client:
         writable = writes and (refuses or self.channel.is_writable(self))
         self.was_told_no = writes and not writable
         if writable:
-            self.needs = 0  # only the next change is news
+            self.channel.note_told(self)
         elif self.waiting_write:
             self.was_told_to_wait = True
         return Readiness(

@@ -5,8 +5,23 @@ is to write the rest. Until he does, the beginning is nobody else's, though othe
 """
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 from .framing import WriteBuffer
+
+MOST = 1000
+"""How many are kept beside the one in wbuf, at most: it may be looked at all of them for one write."""
+
+
+class Half(NamedTuple):
+    """Whose a beginning is."""
+
+    who: object
+    """The thread."""
+    process: object
+    """Another of its threads may write the rest."""
+    left_at: int
+    """The number of the last write that stood behind others by then: see `Write.number`."""
 
 
 class Halves:
@@ -19,32 +34,53 @@ class Halves:
     __slots__ = ("_aside", "_left", "owner")
 
     def __init__(self, size: int) -> None:
-        self._aside: OrderedDict[object, bytes] = OrderedDict()
-        """By process, those of before first."""
+        self._aside: OrderedDict[object, tuple[Half, bytes]] = OrderedDict()
+        """By thread, those of before first."""
         self._left = size
-        self.owner: object = None
-        """The process whose one is in wbuf; None if none is, or what is in it belongs to nobody."""
+        self.owner: Half | None = None
+        """Whose one is in wbuf; None if none is, or what is in it belongs to nobody."""
 
-    def begin(self, process: object, wbuf: WriteBuffer) -> bool:
-        """A process begins to write: what it had begun is in wbuf then, and nothing of others. Returns whether any are left."""
+    def begin(self, who: object, process: object, number: int, wbuf: WriteBuffer) -> bool:
+        """A write begins: what its thread, or else its process, had begun is in wbuf then, and nothing of others.
+
+        Args:
+            who: the thread; None is one of which nothing is known. It goes on with whatever is there.
+            process: of which it is one.
+            number: of the write. What was left when it stood behind others already, is not what it goes on with.
+            wbuf: the client's.
+
+        Returns:
+            Whether any are left.
+        """
         partial = wbuf.partial
-        if self.owner is not None and self.owner != process:
-            self._put_aside(self.owner, bytes(partial))
+        owner = self.owner
+        if owner and owner.who != who and (who is not None or number <= owner.left_at):
+            self._put_aside(owner, bytes(partial))
             self.owner = None
             wbuf.drop()
-        if (own := self._aside.get(process)) is not None:
+        if not self.owner and who is not None and (own := self._of(who, process, number)):
+            half, data = own
             if not partial:
-                partial += own
-                self.owner = process
+                partial += data
+                self.owner = half
             # Else it would come before some later line: others have begun one, and what is written now is the rest of that.
-            del self._aside[process]
-            self._left += len(own)
+            del self._aside[half.who]
+            self._left += len(data)
         return self.owner is not None or bool(self._aside)
 
-    def _put_aside(self, process: object, half: bytes) -> None:
-        self._left += len(self._aside.pop(process, b""))
-        self._aside[process] = half
-        self._left -= len(half)
-        while self._left < 0:
-            _, oldest = self._aside.popitem(last=False)
+    def _of(self, who: object, process: object, number: int) -> tuple[Half, bytes] | None:
+        if own := self._aside.get(who):
+            return own
+        for one in reversed(self._aside.values()):
+            if one[0].process == process and one[0].left_at < number:
+                return one
+        return None
+
+    def _put_aside(self, owner: Half, data: bytes) -> None:
+        if before := self._aside.pop(owner.who, None):
+            self._left += len(before[1])
+        self._aside[owner.who] = owner, data
+        self._left -= len(data)
+        while self._left < 0 or len(self._aside) > MOST:
+            _, (_, oldest) = self._aside.popitem(last=False)
             self._left += len(oldest)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from .channel import Behind, Broadcast, Channel
 from .client import Client, Effects, Piece, Rest, Token, Waiting, Write
 from .errors import Broken, BusError, ShuttingDown, TooManyForUser, WouldBlock
-from .halves import Halves
+from .halves import Half, Halves
 from .limits import SHARED_WRITE_BYTES, Limits
 
 ADMITTED_WORK = 500
@@ -52,6 +52,8 @@ class Writes:
         """Whether nothing is accepted any more."""
         self._limits = limits
         self._process_of = process_of
+        self._stood_behind = 0
+        """How many writes have waited for another one by the same description: see `Write.number`."""
         self._shared_bytes_of: dict[int, int] = {}
         """By user: the bytes of writes that wait for another write by the same description."""
 
@@ -75,6 +77,7 @@ class Writes:
         except Exception:
             if rest and not client.rest:  # no memory, say: others still wait for it, and with these effects their turn is lost
                 client.writing.appendleft(rest)
+                self._leave_half(client, piece)
             raise
 
     def _begin(
@@ -88,18 +91,23 @@ class Writes:
         piece: Piece | None,
     ) -> int | None:
         goes_on = bool(client.writing) and self._goes_on(client, piece, effects)
+        is_further = goes_on or (piece is not None and piece.continues)
         try:
             if client.writing and not goes_on:
                 # Another process writes by the same description. Its lines come first, all of them.
                 self._stand_behind(client, data, token, effects, may_wait, piece)
                 return None
             self._check_end(client)
-            if client.halves:
-                self._sort_halves(client, piece)
+            if client.halves and not is_further:
+                self._sort_halves(client, piece, self._stood_behind + 1)
             taken, outcome = self._take_bytes(client, data, 0, effects, work)
         except BusError as error:
+            if is_further:
+                self._leave_half(client, piece)
             if goes_on:
                 self._have_turn(client, effects)
+            if is_further and not may_wait:
+                self._hint(client, effects)
             if token is None or not effects:
                 raise
             self._refuse(error, token, effects)
@@ -108,7 +116,8 @@ class Writes:
             self.forget_finished(effects)
         if token is not None and (outcome is _Outcome.HAS_MORE or (outcome is _Outcome.MUST_WAIT and may_wait)):
             try:
-                self._keep_first(Write(token, client, effects.now, data, taken, may_wait=may_wait, piece=piece), outcome, effects)
+                write = Write(token, client, effects.now, data, taken, may_wait=may_wait, piece=piece, is_further=is_further)
+                self._keep_first(write, outcome, effects)
             except Exception as error:  # no memory, say: then that is all
                 if not taken:
                     raise
@@ -116,6 +125,8 @@ class Writes:
                 outcome = _Outcome.REFUSED
             else:
                 return None
+        if is_further and not taken:
+            self._leave_half(client, piece)
         if not self._leaves_rest(client, piece, taken == len(data), taken, effects) and goes_on:
             self._have_turn(client, effects)
         if outcome is _Outcome.MUST_WAIT and not taken:
@@ -133,6 +144,8 @@ class Writes:
         if client.is_armed and client.channel.is_writable(client):
             with contextlib.suppress(MemoryError):
                 client.wake_poller(effects)
+        elif client.waiting_write:
+            client.was_told_to_wait = True  # then when that has ended
 
     def _refuse(self, error: BusError, token: Token, effects: Effects) -> None:
         """Tells the caller an error, and loses nothing of what has come of the call for others.
@@ -150,7 +163,9 @@ class Writes:
             raise WouldBlock
         if client.rest:
             effects.held.append(client)
-        self._keep_shared(Write(token, client, effects.now, data, 0, may_wait=True, piece=piece))
+        number = self._stood_behind + 1
+        self._keep_shared(Write(token, client, effects.now, data, 0, may_wait=True, piece=piece, number=number))
+        self._stood_behind = number
 
     def _goes_on(self, client: Client, piece: Piece | None, effects: Effects) -> bool:
         """Whether a piece is the next of the write for which the client's others wait: then it comes before them."""
@@ -195,34 +210,28 @@ class Writes:
             client.wake_poller(effects)
             client.was_told_to_wait = client.was_told_no = False
 
-    def _sort_halves(self, client: Client, piece: Piece | None, apart: Write | None = None) -> None:
-        """Some process is about to write: see `Halves`. Of who is not known, it is taken for granted that he goes on.
+    def _sort_halves(self, client: Client, piece: Piece | None, number: int) -> None:
+        """A write, and no further piece of one, is about to begin: see `Halves`.
 
         Args:
             client: by which.
-            piece: what.
-            apart: the same, if it cannot be the rest of what was begun.
+            piece: whose it is.
+            number: see `Write.number`. One that has not waited has the next.
         """
-        halves, wbuf = client.halves, client.wbuf
+        halves = client.halves
         if halves is None:
             return
-        if not wbuf.partial:
-            halves.owner = None  # it was dropped
+        who, process = (piece.who, self._process_of(piece.who)) if piece else (None, None)
         with contextlib.suppress(MemoryError):
-            if apart:
-                halves.begin(apart, wbuf)
-            elif piece and not halves.begin(self._process_of(piece.who), wbuf):
+            if not halves.begin(who, process, number, client.wbuf):
                 client.halves = None
 
-    def _leave_half(self, write: Write) -> None:
-        """What is in wbuf is the beginning of a line of who has written this, and will write the rest."""
-        client = write.client
-        if write.piece and not write.taken and client.wbuf.partial and client.writing[0] is write:
+    def _leave_half(self, client: Client, piece: Piece | None) -> None:
+        """A further piece has ended, and nothing was taken of it. What is in wbuf is its process's, which will write the rest."""
+        if piece and client.wbuf.partial:
             with contextlib.suppress(MemoryError):
                 client.halves = client.halves or Halves(self._limits.max_message)
-                client.halves.owner = self._process_of(write.piece.who)
-                for other in client.writing:
-                    other.is_apart = other is not write
+                client.halves.owner = Half(piece.who, self._process_of(piece.who), self._stood_behind)
 
     def _keep_first(self, write: Write, outcome: _Outcome, effects: Effects) -> None:
         """Keeps one that has come so far, and is the client's first. If there is no memory for that, nothing is kept of it."""
@@ -273,7 +282,7 @@ class Writes:
             ShuttingDown, NobodyReads: so it is.
         """
         if self.is_shutting_down:
-            client.wbuf.drop()
+            client.begin_anew()
             raise ShuttingDown
         if client.may_wait:
             client.channel.check_master(client)
@@ -311,21 +320,19 @@ class Writes:
                             return taken + accepted, _Outcome.HAS_MORE
                         waits = client.may_wait and effects.failure is failure
                         return taken + accepted, _Outcome.MUST_WAIT if waits else _Outcome.REFUSED
-                    wbuf.finish()
-                    if client.halves:
-                        client.halves.owner = None  # it is whole
+                    client.begin_anew()
                 taken = stop
                 effects.work += 1
         except BusError:
             if taken == start:
-                wbuf.drop()
+                client.begin_anew()
                 raise
             return taken, _Outcome.REFUSED
         except Exception as error:
             # No memory, say. What has been delivered stays so, and the effects of it are not to be lost.
             effects.failure = error
             if taken == start:
-                wbuf.drop()
+                client.begin_anew()
                 raise Broken from None
             return taken, _Outcome.REFUSED
         return taken, _Outcome.DONE
@@ -381,8 +388,8 @@ class Writes:
         client.keep()
         try:
             self._check_end(client)
-            if client.halves and not write.taken:
-                self._sort_halves(client, write.piece, write if write.is_apart else None)
+            if client.halves and write.number and not write.taken:
+                self._sort_halves(client, write.piece, write.number)
             write.taken, outcome = self._take_bytes(client, write.data, write.taken, effects, work, is_next=is_next)
         except BusError as error:
             # The traceback holds this frame, and with it the effects that hold the error.
@@ -391,6 +398,8 @@ class Writes:
             if outcome is _Outcome.HAS_MORE or (outcome is _Outcome.MUST_WAIT and write.may_wait):
                 return outcome
             answer = write.taken or WouldBlock()
+        if write.is_further and not write.taken:
+            self._leave_half(client, write.piece)
         try:
             self._end(write, answer, effects)
         except Exception as error:  # no memory, say: what has come of it for others is not to be lost, and it ends the next time
@@ -420,7 +429,7 @@ class Writes:
             raise
         client.channel.behind.pop(write.token, None)
         self._uncount(write)
-        if not write.may_wait and write.taken < len(write.data):
+        if not write.may_wait and (write.taken or write.is_further) and write.taken < len(write.data):
             self._hint(client, effects)
 
     def fail(self, writes: Iterable[Write], error: BusError, effects: Effects) -> None:
@@ -430,7 +439,7 @@ class Writes:
             client.keep()
             if write in client.channel.blocked:
                 client.channel.blocked.remove(write)
-            client.wbuf.drop()
+            client.begin_anew()
             self._end(write, write.taken or error, effects)
 
     def admit(self, channel: Channel, was_full: bool, effects: Effects) -> None:
@@ -468,10 +477,10 @@ class Writes:
             channel.blocked = deque(write for write in channel.blocked if write.client is not client)
             client.writing.clear()
 
-    def cancel(self, write: Write, effects: Effects, *, leaves_half: bool) -> None:
+    def cancel(self, write: Write, effects: Effects) -> None:
         """A signal has ended a write. What was accepted of it stays so: see `Bus.cancel`."""
-        if leaves_half:
-            self._leave_half(write)
+        if write.is_further and not write.taken:
+            self._leave_half(write.client, write.piece)
         self._end(write, None, effects)
         del self.waiting[write.token]  # only now: if there was no memory, this is called again
         channel = write.client.channel

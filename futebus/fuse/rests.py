@@ -12,12 +12,11 @@ import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 
 import trio
 
 from futebus.core.client import Client, Piece, Rest
-from futebus.host.processes import ENDED, is_alive, state_of
+from futebus.host.processes import ENDED, is_alive, state_of, told_of
 
 from . import _hooks
 from .files import SPLIT_PIECE
@@ -67,7 +66,7 @@ class Rests:
         self._look = 0
 
     @staticmethod
-    def piece(client: Client, caller: int, offset: int, size: int, flags: int) -> Piece | None:
+    def piece(client: Client, caller: int, offset: int, size: int, flags: int, *, continues: bool = False) -> Piece | None:
         """Which piece of a longer write(2) a request may be; None if it is surely all, and nobody must know whose.
 
         Args:
@@ -76,11 +75,12 @@ class Rests:
             offset: where it says that the bytes are to go.
             size: how many they are.
             flags: of the description. If it appends, the kernel lets nobody else write before all pieces have been taken.
+            continues: whether it is a further one.
         """
         may_go_on = size >= SPLIT_PIECE and not flags & os.O_APPEND
         if not caller or not (may_go_on or offset or client.writing or client.halves):
             return None
-        return Piece(caller, offset, may_go_on)
+        return Piece(caller, offset, may_go_on, continues)
 
     def watch(self, client: Client) -> None:
         """Sees that nobody waits in vain."""
@@ -153,14 +153,6 @@ def _sleeps(thread: int, state: bytes) -> bool:
     """Whether a thread waits for something, and not for what its own write(2) needs: memory, say, or what it writes from."""
     if state == b"D":
         # It may want to write something that makes the file longer. The kernel lets that wait for those who wait for its rest.
-        where = _where(thread)
+        where = told_of(thread, "wchan")
         return any(word in where for word in _OF_A_LOCK)
     return state not in (b"", b"R")
-
-
-def _where(thread: int) -> bytes:
-    """In which of the kernel's functions a thread waits; nothing if that is not told."""
-    try:
-        return Path(f"/proc/{thread}/wchan").read_bytes()
-    except OSError:
-        return b""

@@ -175,7 +175,7 @@ class Calls:
         continues = file.continues_write(offset, size, flags, caller)
         if not continues and (swallowed := file.swallowed(caller)):
             return -swallowed.errno
-        piece = self._rests.piece(client, caller, offset, size, flags)
+        piece = self._rests.piece(client, caller, offset, size, flags, continues=continues)
         try:
             count, effects = self._bus.write(client, data, self._clock(), request, may_wait=may_wait, work=_WORK, piece=piece)
         except BusError as error:
@@ -222,7 +222,7 @@ class Calls:
 
     def _end(self, request: Request, number: int) -> bool:
         """Ends a call that waits: with the count of what was accepted of a write, or else an errno. Returns whether it did."""
-        cancelled = self._bus.cancel(request, self._clock(), leaves_half=request in self._continued)
+        cancelled = self._bus.cancel(request, self._clock())
         if cancelled is None:
             return False
         taken, effects = cancelled

@@ -129,9 +129,9 @@ class Driver:
         """A signal ends a waiting call. False if it does not wait any more."""
         return self.cancelled(token) is not None
 
-    def cancelled(self, token: Token, *, leaves_half: bool = False) -> int | None:
+    def cancelled(self, token: Token) -> int | None:
         """The same; returns how many bytes were accepted by then."""
-        cancelled = self.bus.cancel(token, self.tick(), leaves_half=leaves_half)
+        cancelled = self.bus.cancel(token, self.tick())
         if cancelled is None:
             return None
         taken, effects = cancelled

@@ -255,6 +255,8 @@ class NaiveBus:
             sender.wants = len(message.data)
             sender.was_told = False
             return False
+        if sender.wants and not self.fits(master, sender.wants):
+            sender.overtaken = min(sender.wants, sender.overtaken or sender.wants)
         sender.wants = 0
         self.count(sender, line)
         self.arrive(master, message)
@@ -388,6 +390,13 @@ class NaiveBus:
             client.writes and (refuses or self.is_writable(client)),
             client.writes and refuses,
         )
+
+    def is_owed(self, client: NaiveClient) -> bool:
+        """Whether there is place now for a message that a shorter one had overtaken."""
+        if not client.overtaken or not self.is_writable(client):
+            return False
+        master = client.channel.master
+        return master is None or not master.reads or self.fits(master, client.overtaken)
 
     def is_writable(self, client: NaiveClient) -> bool | None:
         if client.writing:

@@ -53,6 +53,8 @@ class NaiveClient:
     is_armed: bool = False
     wants: int = 0
     """The size of the message that last found no place; 0 once one was accepted."""
+    overtaken: int = 0
+    """The size of one that had found none when a shorter one was accepted; 0 once a poller was told of place for it."""
     was_told: bool = False
     """Whether a poller was told that the message fits: what is writable after that is not for the contract to say."""
     sent: int = 0

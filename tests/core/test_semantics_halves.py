@@ -2,9 +2,10 @@
 
 import pytest
 
+from futebus.core import writes
 from futebus.core.client import Client, Piece
-from futebus.core.errors import MessageTooLong
-from futebus.core.halves import Halves
+from futebus.core.errors import MessageTooLong, WouldBlock
+from futebus.core.halves import MOST, Halves
 from futebus.core.limits import Limits
 
 from .driver import Driver
@@ -26,7 +27,7 @@ class Shared:
         assert self.write(who, begun + half, is_last=False) is not None
         token = who, "rest"
         assert self.bus.write_piece(self.client, b"rest\n", Piece(who, len(begun + half), may_go_on=False), token) is None
-        assert self.bus.cancelled(token, leaves_half=True) == 0
+        assert self.bus.cancelled(token) == 0
 
     def heard(self) -> bytes:
         return b"".join(self.bus.read_all(self.master))
@@ -62,7 +63,7 @@ def test_those_who_waited_meanwhile(shared: Shared) -> None:
     assert shared.write("a1", b"line\nhalf, ", is_last=False) == 11
     assert shared.write("b", b"other\n") is None
     assert shared.bus.write_piece(shared.client, b"rest\n", Piece("a1", 11, may_go_on=False), "rest") is None
-    assert shared.bus.cancelled("rest", leaves_half=True) == 0
+    assert shared.bus.cancelled("rest") == 0
     assert shared.write("a1", b"rest\n") is None
     assert shared.heard() == b"line\nother\nhalf, rest\n"
     assert shared.bus.ended() == [("b", 6), ("a1", 5)]
@@ -79,9 +80,93 @@ def test_a_thread_that_waited_does_not_write_the_rest_of_anothers(shared: Shared
     assert shared.write("a1", b"line\nhalf, ", is_last=False) == 11
     assert shared.write("a2", b"other\n") is None
     assert shared.bus.write_piece(shared.client, b"rest\n", Piece("a1", 11, may_go_on=False), "rest") is None
-    assert shared.bus.cancelled("rest", leaves_half=True) == 0
+    assert shared.bus.cancelled("rest") == 0
     assert shared.write("a1", b"rest\n") is None
     assert shared.heard() == b"line\nother\nhalf, rest\n"
+
+
+def test_a_thread_that_waited_does_so_with_no_piece_of_its_own(shared: Shared) -> None:
+    for begun in (b"two\n", b"two\nbegun, "):
+        assert shared.write("a1", b"line\nhalf, ", is_last=False) == 11
+        assert shared.write("a2", begun, is_last=False) is None
+        assert shared.bus.write_piece(shared.client, b"rest\n", Piece("a1", 11, may_go_on=False), "rest") is None
+        assert shared.bus.cancelled("rest") == 0
+        assert shared.heard() == b"line\ntwo\n"
+        assert shared.bus.write_piece(shared.client, b"ended\n", Piece("a2", len(begun), may_go_on=False), "end") == 6
+        assert shared.heard() == begun[4:] + b"ended\n"
+        assert shared.write("a1", b"rest\n") == 5
+        assert shared.heard() == b"half, rest\n"
+
+
+@pytest.mark.parametrize(("waited", "heard"), [(True, b"line\nother\n"), (False, b"line\nhalf, other\n")])
+def test_one_of_whom_nothing_is_known_does_not_either(shared: Shared, waited: bool, heard: bytes) -> None:
+    """If it comes only then, it is taken for who goes on: it may be of another PID namespace, as all threads of its process."""
+    assert shared.write("a1", b"line\nhalf, ", is_last=False) == 11
+    if waited:
+        shared.bus.start_write(shared.client, b"other\n", "other")
+    assert shared.bus.write_piece(shared.client, b"rest\n", Piece("a1", 11, may_go_on=False), "rest") is None
+    assert shared.bus.cancelled("rest") == 0
+    if not waited:
+        shared.bus.start_write(shared.client, b"other\n", "other")
+    assert shared.heard() == heard
+
+
+def test_the_rest_that_waits_while_another_leaves_his(shared: Shared) -> None:
+    shared.leave("a1", b"half of a, ")
+    assert shared.heard() == b"line\n"
+    assert shared.write("b", b"line\nhalf of b, ", is_last=False) == 16
+    assert shared.write("a1", b"rest of a\n") is None
+    assert shared.bus.write_piece(shared.client, b"rest of b\n", Piece("b", 16, may_go_on=False), "rest") is None
+    assert shared.bus.cancelled("rest") == 0
+    assert shared.heard() == b"line\nhalf of a, rest of a\n"
+    for who, line in (("b", b"half of b, rest of b\n"), ("a1", b"rest of a\n")):
+        assert shared.write(who, b"rest of " + who[:1].encode() + b"\n") == 10
+        assert shared.heard() == line
+
+
+def test_two_threads_of_a_process_that_have_begun(shared: Shared) -> None:
+    """Each goes on with its own."""
+    assert shared.write("a1", b"line\nhalf of a1, ", is_last=False) == 17
+    assert shared.write("a2", b"two\nhalf of a2, ", is_last=False) is None
+    assert shared.bus.write_piece(shared.client, b"rest of a1\n", Piece("a1", 17, may_go_on=False), "rest") is None
+    assert shared.bus.cancelled("rest") == 0
+    assert shared.bus.read(shared.master) == b"line\n"
+    assert shared.bus.write_piece(shared.client, b"rest of a2\n", Piece("a2", 16, may_go_on=False), "rest") is None
+    assert shared.bus.cancelled("rest") == 0
+    assert shared.heard() == b"two\n"
+    for who in ("a1", "a2"):
+        assert shared.write(who, b"rest of " + who.encode() + b"\n") == 11
+        assert shared.heard() == b"half of %b, rest of %b\n" % (who.encode(), who.encode())
+
+
+@pytest.mark.parametrize("has_rest", [True, False], ids=["a piece", "an append"])
+def test_a_further_piece_that_does_not_wait(shared: Shared, has_rest: bool) -> None:
+    """Somebody may have set O_NONBLOCK meanwhile: then it is no signal that ends it, and the same follows."""
+    assert shared.write("a1", b"line\nhalf, ", is_last=not has_rest) == 11
+    with pytest.raises(WouldBlock):
+        shared.bus.write_piece(
+            shared.client, b"rest\n", Piece("a1", 11, may_go_on=False, continues=not has_rest), "rest", may_wait=False
+        )
+    assert shared.write("b", b"other\n") is None
+    assert shared.heard() == b"line\nother\n"
+    assert shared.write("a1", b"rest\n") == 5
+    assert shared.heard() == b"half, rest\n"
+
+
+def test_a_further_piece_for_which_there_is_no_memory(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    assert shared.write("a1", b"line\nhalf, ", is_last=False) == 11
+    with monkeypatch.context() as patch:
+        patch.setattr(writes, "Write", fail)
+        with pytest.raises(MemoryError):
+            shared.bus.write_piece(shared.client, b"rest\n", Piece("a1", 11, may_go_on=False), "rest")
+    shared.bus.end_rest(shared.client)
+    assert shared.write("b", b"other\n") is None
+    assert shared.heard() == b"line\nother\n"
+    assert shared.write("a1", b"rest\n") == 5
+    assert shared.heard() == b"half, rest\n"
 
 
 def test_a_signal_that_comes_again(shared: Shared) -> None:
@@ -159,6 +244,16 @@ def test_what_nobody_comes_for_is_bounded() -> None:
     for who, half in (("a", b""), ("b", b"b" * 40), ("c", b"c" * 40)):
         assert shared.write(f"{who}1", b"rest\n") == 5
         assert shared.heard() == half + b"rest\n"
+
+
+def test_so_is_their_number() -> None:
+    shared = Shared(max_message=2 * MOST)
+    for number in range(MOST + 2):
+        shared.leave(f"{chr(0x4E00 + number)}1", b"x")
+        assert shared.heard() == b"line\n"
+    for number in (MOST + 1, 1, 0):
+        assert shared.write(f"{chr(0x4E00 + number)}1", b"rest\n") == 5
+        assert shared.heard() == (b"xrest\n" if number else b"rest\n")
 
 
 def test_what_was_written_without_a_signal_is_everybodys(shared: Shared) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from futebus.core.bus import Bus
-from futebus.core.client import Access, Client
-from futebus.core.errors import WouldBlock
+from futebus.core.client import Access, Client, Effects, Piece
+from futebus.core.errors import NoSuchClient, WouldBlock
 from futebus.core.limits import Limits
 
 from .driver import RO, ROOT, RW, WO, Driver
@@ -273,6 +273,24 @@ def test_a_refused_message_that_fits_already_when_armed_wakes_nobody() -> None:
     assert bus.woken() == []
 
 
+def test_a_shorter_one_that_was_accepted_does_not_make_it_forgotten() -> None:
+    """Others may write by the same description, or it has begun with another."""
+    bus, master, (one,) = service(Limits(max_queue_bytes=8), RW)
+    bus.write(one, b"1\n2\n")
+    assert bits(bus.arm(one)) == "w"
+    with pytest.raises(WouldBlock):
+        bus.write(one, b"56789\n")
+    assert bus.write(one, b"3\n") == 2
+    assert bits(bus.poll(one)) == "w"  # there is place for another short one
+    bus.read(master)
+    assert bus.woken() == []
+    bus.read(master)
+    assert bus.woken() == [one]
+    bus.arm(one)
+    bus.read(master)
+    assert bus.woken() == []
+
+
 def test_after_its_refused_message_fitted_it_is_woken_by_changes_as_the_others() -> None:
     bus, master, (one, two) = service(Limits(max_queue_bytes=8), RW, RW)
     bus.write(one, b"12345\n")
@@ -363,6 +381,47 @@ def test_a_short_count_for_want_of_place_is_none_until_there_is_some() -> None:
     assert bus.woken() == [slave]
 
 
+class Crowd:
+    """An A channel with so many readers that a broadcast is done in steps."""
+
+    def __init__(self) -> None:
+        self.bus = Bus()
+        self.writer, self.other, *_ = (self.bus.create(b"A_x", RW, ROOT, 0o644, 0)[0] for _ in range(600))
+        self.effects = Effects(0)
+
+    def write(self, client: Client, data: bytes, token: str, piece: Piece | None = None, *, may_wait: bool = True) -> None:
+        taken, effects = self.bus.write(client, data, 0, token, may_wait=may_wait, work=100, piece=piece)
+        assert taken is None
+        self._keep(effects)
+
+    def finish(self) -> None:
+        while self.effects.later:
+            self._keep(self.bus.go_on(self.effects.later.pop(0), 0, work=100))
+
+    def _keep(self, effects: Effects) -> None:
+        self.effects.later += effects.later
+        self.effects.finished += effects.finished
+        self.effects.ready += effects.ready
+
+
+@pytest.mark.parametrize("is_behind", [True, False], ids=["behind a broadcast", "at once"])
+@pytest.mark.parametrize("is_further", [True, False], ids=["a further piece", "all"])
+def test_the_error_of_a_further_piece_makes_one(is_behind: bool, is_further: bool) -> None:
+    """The kernel tells how much the pieces before were. Who has got an error knows that it can write."""
+    crowd = Crowd()
+    if is_behind:
+        crowd.write(crowd.other, b"{*}x\n", "before")
+    crowd.bus.poll(crowd.writer, arm=True)
+    piece = Piece("one", 1 << 20, may_go_on=False, continues=is_further)
+    if is_behind or is_further:
+        crowd.write(crowd.writer, b"{ff00}bad\n", "w", piece, may_wait=False)
+    else:
+        with pytest.raises(NoSuchClient):
+            crowd.write(crowd.writer, b"{ff00}bad\n", "w", piece, may_wait=False)
+    crowd.finish()
+    assert (crowd.writer in crowd.effects.ready) == is_further
+
+
 @pytest.mark.parametrize("how", ["refused", "a signal"])
 def test_a_short_count_of_a_write_that_is_done_in_steps(how: str) -> None:
     bus = Bus()
@@ -380,3 +439,15 @@ def test_a_short_count_of_a_write_that_is_done_in_steps(how: str) -> None:
             effects = bus.go_on(effects.later[0], 0, work=100)
         assert effects.finished == [("w", 50_000)]
     assert effects.ready == [writer]
+
+
+def test_a_short_count_while_another_write_waits() -> None:
+    """Then the change comes when that has ended."""
+    crowd = Crowd()
+    crowd.write(crowd.other, b"{*}x\n", "before")
+    crowd.bus.poll(crowd.writer, arm=True)
+    crowd.write(crowd.writer, b"{*}x\n{ff00}bad\n", "w", may_wait=False)
+    crowd.write(crowd.writer, b"{*}y\n", "v")
+    crowd.finish()
+    assert crowd.effects.finished == [("before", 5), ("w", 5), ("v", 5)]
+    assert crowd.writer in crowd.effects.ready

@@ -128,13 +128,13 @@ class Twins(RuleBasedStateMachine):
             became = [old is False and new is True for old, new in zip(before, after, strict=True)]
             may = any(became) or None in (before[2], after[2]) or self.naive.is_down
             if client is self.caller:
-                # A write: a smaller message of its own fitted, and it knows by itself that it can write.
-                became[2] = False
                 # A master's read: it took the last message, and a write that waited brought the next.
                 may = may or (client.role == "master" and after[0])
                 # A write that was short though there is place.
                 may = may or (self.was_short and after[2] is not False)
-            assert was_told or not any(became)
+            is_owed = self.naive.is_owed(client)
+            may = may or is_owed
+            assert was_told or not (any(became) or is_owed)
             assert may or not was_told
             if was_told:
                 client.is_armed = False
@@ -171,6 +171,8 @@ class Twins(RuleBasedStateMachine):
         """Who has asked, or was told, knows now that its message fits, if it does."""
         if client.wants and self.naive.is_writable(client):
             client.was_told = True
+        if self.naive.is_owed(client):
+            client.overtaken = 0
 
     # ------------------------------------------------------------------------------------------ invariants
 

@@ -1,6 +1,7 @@
 """Writes of more than 1 MiB that a signal ends, while others write by the same descriptor."""
 
 import errno
+import mmap
 import os
 import select
 import signal
@@ -142,6 +143,67 @@ def test_what_is_wrong_with_a_long_write_is_told_to_who_has_written_it(mounting:
         writer.stdin.flush()
     assert writer.wait(DEADLINE) == 0
     for file in (shared, reader):
+        os.close(file)
+
+
+@pytest.mark.parametrize("behind", [-50_000, -50, 0, 50_000], ids=["in the first", "across", "at the border", "in the second"])
+def test_who_waits_for_a_change_behind_a_short_count_hears_of_one(mounting: Mounting, behind: int) -> None:
+    """Wherever the refused line lies: the kernel hands over a write(2) in pieces of 1 MiB."""
+    channel = os.open(mounting("max_queue=1M") / "A_x", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
+    good = b"{*}" + b"x" * 96 + b"\n"
+    head = good * (((1 << 20) + behind) // 100)
+    head += b"\n" * ((1 << 20) + behind - len(head))
+    data = mmap.mmap(-1, len(head) + 100 + 100_000)
+    data[:] = head + b"{fff}" + b"x" * 94 + b"\n" + good * 1_000
+    changes = select.epoll()
+    changes.register(channel, select.EPOLLOUT | select.EPOLLET)
+    assert changes.poll(0) == [(channel, select.EPOLLOUT)]
+    taken = os.write(channel, memoryview(data))
+    assert taken == (1 << 20 if behind == -50 else len(head))
+    until(lambda: changes.poll(0), "it can be written")
+    changes.close()
+    os.close(channel)
+
+
+IMPATIENT = """
+import mmap, os, sys
+data = b"".join(b"victim%093d\\n" % number for number in range(15_000))
+room = mmap.mmap(-1, len(data))
+room[:] = data
+print(os.write(1, room), file=sys.stderr, flush=True)
+sys.stdin.readline()
+rest = memoryview(room)[1 << 20 :]
+assert os.write(1, rest) == len(rest)
+"""
+
+
+def test_who_sets_nonblocking_for_another_tears_no_line_apart(mounting: Mounting, start: Start) -> None:
+    """The second piece finds no place then, and what the write returns is the length of the first."""
+    bus = mounting("max_queue=1M,max_queue_bytes=1M")
+    master = os.open(bus / "+.U_x", os.O_RDONLY | os.O_CREAT)
+    shared = os.open(bus / "U_x", os.O_WRONLY)
+    # With it there is no place for the last of the 10,485 lines of the first piece.
+    assert os.write(shared, b"%099d\n" % 0) == 100
+    victim = start(sys.executable, "-c", IMPATIENT, stdout=shared)
+    bus.wait_for_blocked_writers(1, "U_x")
+    os.set_blocking(shared, False)
+    assert os.read(master, 100) == b"%099d\n" % 0
+    assert victim.stdin
+    assert victim.stderr
+    assert victim.stderr.readline() == f"{1 << 20}\n"
+    heard = os.read(master, 100_000)
+    assert os.write(shared, b"other\n") == 6
+    while len(heard) < 1_048_506:
+        heard += os.read(master, 1 << 20)
+    victim.stdin.write("\n")
+    victim.stdin.flush()
+    while len(heard) < 1_500_006:
+        heard += os.read(master, 1 << 20)
+    assert victim.wait(DEADLINE) == 0
+    lines = heard.splitlines()
+    assert lines.pop(10_485) == b"other"
+    assert lines == [b"victim%093d" % number for number in range(15_000)]
+    for file in (shared, master):
         os.close(file)
 
 

@@ -105,7 +105,7 @@ def test_who_cannot_be_interrupted_waits_for_a_lock_or_for_memory(
     where: bytes, sleeps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is that of the file, which those hold who wait for him."""
-    monkeypatch.setattr(rests, "_where", lambda thread: where)
+    monkeypatch.setattr(rests, "told_of", lambda thread, what: where)
     assert _sleeps(ONE, b"D") is sleeps
 
 

@@ -17,7 +17,7 @@ from futebus.core import kinds
 from . import forked
 from .processes import stat_of
 from .waiting import DEADLINE, until
-from .watching import WATCH, abort_connection, told_of
+from .watching import WATCH, abort_connection, connection_file
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -207,7 +207,7 @@ class Mount:
     def calls(self) -> int:
         """How many calls the kernel has sent the daemon, or is about to, that are not answered."""
         device = device_of(self.path)
-        return int(told_of(device.split(":")[1], "waiting").read_text()) if device else 0
+        return int(connection_file(device.split(":")[1], "waiting").read_text()) if device else 0
 
     def wait_for_clients(self, count: int, channel: str, deadline: float = DEADLINE, **wanted: Any) -> list[Row]:
         """Waits until so many clients are as `clients` asks for, for so many seconds at most."""

@@ -98,7 +98,7 @@ def relatives(seen: Mapping[int, Stat], before: Mapping[int, Stat], root: int, s
     return family
 
 
-def told_of(number: str, what: str) -> Path:
+def connection_file(number: str, what: str) -> Path:
     """The file of a mount's connection by which the kernel tells something of it, or is told. Not every machine shows them.
 
     Args:
@@ -118,7 +118,7 @@ def abort_connection(number: str, is_still_there: Callable[[], bool]) -> None:
         is_still_there: tells whether the mount is there that the number was read of. When it has gone, the next has its number,
             maybe another test's. So it is asked when the file is open: that is of one connection for ever.
     """
-    with contextlib.suppress(OSError), told_of(number, "abort").open("wb", buffering=0) as file:
+    with contextlib.suppress(OSError), connection_file(number, "abort").open("wb", buffering=0) as file:
         if is_still_there():
             file.write(b"1")
 
