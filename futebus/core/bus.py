@@ -360,8 +360,12 @@ class Bus:
         was_full = is_master and client.mailbox.is_full
         if is_rest and not client.mailbox.rbuf_size and not (client.bulk and client.mailbox.has_whole(size)):
             return b"", effects
+        frees_place = is_master and bool(channel.blocked or channel.armed_slaves)
+        if frees_place:
+            effects.later.append(channel)  # before anything is taken: who waits is not forgotten, and what is taken not lost
         piece = client.take(size, now)
         if piece is None:
+            effects.later.clear()
             if client.is_over(is_shutting_down=self.is_shutting_down):
                 return b"", effects
             if token is None:
@@ -370,8 +374,8 @@ class Bus:
             self._writes.waiting[token] = waiting
             client.reading[token] = waiting
             return None, effects
-        if is_master:
-            self._writes.admit(channel, was_full, effects)
+        if frees_place:
+            self._writes.admit_or_later(channel, was_full, effects)
         if not client.mailbox and client.is_over(is_shutting_down=self.is_shutting_down):
             client.wake_poller(effects)  # now it has hung up
         return piece, effects

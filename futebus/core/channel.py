@@ -428,6 +428,7 @@ class Channel:
     def note_told(self, client: Client) -> None:
         """A poller of the client hears that it is writable: only the next change is news."""
         client.needs = 0
+        client.was_told_to_wait = False
         if client.overtaken and self._finds_place(client.overtaken):
             client.overtaken = 0
 
@@ -441,10 +442,14 @@ class Channel:
         if self.blocked or self.is_shut:
             return  # these come first, and when the last of them is served, everybody is looked at; or all know the end
         # A service with thousands of slaves that only wait for answers looks at none of them for each question.
-        if not was_full and self.needy:
-            self.needy = {client for client in self.needy if client.needs or client.overtaken}
         for client in list(self.armed_slaves if was_full else self.armed_slaves & self.needy):
-            if self.is_writable(client) and (was_full or client.needs or self._finds_place(client.overtaken)):
+            if not client.needs and not client.overtaken:
+                self.needy.discard(client)
+                if not was_full:
+                    continue
+            if client.waiting_write:
+                client.was_told_to_wait = True  # then when that has ended
+            elif self.is_writable(client) and (was_full or client.needs or self._finds_place(client.overtaken)):
                 client.wake_poller(effects)
                 self.note_told(client)
 

@@ -66,7 +66,7 @@ class Piece(NamedTuple):
 class Write:
     """A write that is not done yet: it waits for the master, for its next turn, or for an earlier write of the same client."""
 
-    __slots__ = ("client", "data", "is_counted", "is_further", "may_wait", "number", "piece", "since", "taken", "token")
+    __slots__ = ("answer", "client", "data", "is_counted", "is_further", "may_wait", "number", "piece", "since", "taken", "token")
 
     def __init__(
         self,
@@ -97,7 +97,9 @@ class Write:
         self.is_further = is_further
         """Whether it goes on with what the piece before has begun."""
         self.number = number
-        """How many had stood behind others when it did, it included; 0 if its turn has come at once."""
+        """How many had stood behind others when it did, it included; 0 since its turn has come."""
+        self.answer: int | BusError | None = None
+        """What it ends with, if that is known and there was no memory to end it."""
 
 
 class Rest(Write):

@@ -54,10 +54,10 @@ class Halves:
         """
         partial = wbuf.partial
         owner = self.owner
-        if owner and owner.who != who and (who is not None or number <= owner.left_at):
+        if owner and (owner.who, owner.process) != (who, process) and (who is not None or number <= owner.left_at):
             self._put_aside(owner, bytes(partial))
-            self.owner = None
             wbuf.drop()
+            self.owner = None  # last: if there was no memory, all of that is done again
         if not self.owner and who is not None and (own := self._of(who, process, number)):
             half, data = own
             if not partial:
@@ -68,8 +68,24 @@ class Halves:
             self._left += len(data)
         return self.owner is not None or bool(self._aside)
 
+    def leave_again(self, who: object, process: object, number: int, left_at: int) -> None:
+        """A write has ended before it was its turn: what it was to go on with is left only now.
+
+        Args:
+            who: the thread.
+            process: of which it is one.
+            number: of the write.
+            left_at: see `Half.left_at`.
+        """
+        owner, own = self.owner, self._of(who, process, number)
+        if owner and owner.process == process and (owner.who == who or (not own and owner.left_at < number)):
+            self.owner = owner._replace(left_at=left_at)
+        elif own:
+            half, data = own
+            self._aside[half.who] = half._replace(left_at=left_at), data
+
     def _of(self, who: object, process: object, number: int) -> tuple[Half, bytes] | None:
-        if own := self._aside.get(who):
+        if (own := self._aside.get(who)) and own[0].process == process:  # else the number was another's, who is dead
             return own
         for one in reversed(self._aside.values()):
             if one[0].process == process and one[0].left_at < number:
@@ -77,10 +93,11 @@ class Halves:
         return None
 
     def _put_aside(self, owner: Half, data: bytes) -> None:
-        if before := self._aside.pop(owner.who, None):
-            self._left += len(before[1])
+        before = self._aside.get(owner.who)
+        left = self._left - len(data) + (len(before[1]) if before else 0)
         self._aside[owner.who] = owner, data
-        self._left -= len(data)
+        self._aside.move_to_end(owner.who)
+        self._left = left
         while self._left < 0 or len(self._aside) > MOST:
             _, (_, oldest) = self._aside.popitem(last=False)
             self._left += len(oldest)

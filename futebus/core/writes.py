@@ -37,6 +37,10 @@ class _Outcome(enum.Enum):
     """Something is wrong with the next line."""
 
 
+# To look one up in its class takes memory, which there may be none for just when a line has been delivered.
+_DONE, _HAS_MORE, _MUST_WAIT, _REFUSED = _Outcome
+
+
 class Writes:
     """The writes of a bus, and whatever else waits there for an answer.
 
@@ -74,10 +78,13 @@ class Writes:
             return self._begin(client, data, token, effects, may_wait, work, piece)
         except BusError:
             raise
-        except Exception:
-            if rest and not client.rest:  # no memory, say: others still wait for it, and with these effects their turn is lost
+        except Exception:  # no memory, say
+            is_further = piece is not None and piece.continues
+            if rest and not client.rest:  # others still wait for it, and with these effects their turn is lost
                 client.writing.appendleft(rest)
-                self._leave_half(client, piece)
+                is_further = True
+            with contextlib.suppress(MemoryError):
+                self._leave_half(client, piece, is_further=is_further)
             raise
 
     def _begin(
@@ -91,9 +98,10 @@ class Writes:
         piece: Piece | None,
     ) -> int | None:
         goes_on = bool(client.writing) and self._goes_on(client, piece, effects)
-        is_further = goes_on or (piece is not None and piece.continues)
+        is_behind = bool(client.writing) and not goes_on
+        is_further = goes_on or (not is_behind and piece is not None and piece.continues)
         try:
-            if client.writing and not goes_on:
+            if is_behind:
                 # Another process writes by the same description. Its lines come first, all of them.
                 self._stand_behind(client, data, token, effects, may_wait, piece)
                 return None
@@ -102,8 +110,7 @@ class Writes:
                 self._sort_halves(client, piece, self._stood_behind + 1)
             taken, outcome = self._take_bytes(client, data, 0, effects, work)
         except BusError as error:
-            if is_further:
-                self._leave_half(client, piece)
+            self._leave_half(client, piece, is_further=is_further, number=self._stood_behind + 1 if is_behind else 0)
             if goes_on:
                 self._have_turn(client, effects)
             if is_further and not may_wait:
@@ -114,7 +121,7 @@ class Writes:
             return None
         if effects.finished:
             self.forget_finished(effects)
-        if token is not None and (outcome is _Outcome.HAS_MORE or (outcome is _Outcome.MUST_WAIT and may_wait)):
+        if token is not None and (outcome is _HAS_MORE or (outcome is _MUST_WAIT and may_wait)):
             try:
                 write = Write(token, client, effects.now, data, taken, may_wait=may_wait, piece=piece, is_further=is_further)
                 self._keep_first(write, outcome, effects)
@@ -122,30 +129,32 @@ class Writes:
                 if not taken:
                     raise
                 effects.failure = error
-                outcome = _Outcome.REFUSED
+                outcome = _REFUSED
             else:
                 return None
-        if is_further and not taken:
-            self._leave_half(client, piece)
+        if not taken:
+            self._leave_half(client, piece, is_further=is_further)
         if not self._leaves_rest(client, piece, taken == len(data), taken, effects) and goes_on:
             self._have_turn(client, effects)
-        if outcome is _Outcome.MUST_WAIT and not taken:
+        if outcome is _MUST_WAIT and not taken:
             if token is None or not effects:
                 raise WouldBlock
             self._refuse(WouldBlock(), token, effects)
             return None
-        effects.is_unfinished = outcome is _Outcome.HAS_MORE
+        effects.is_unfinished = outcome is _HAS_MORE
         if taken < len(data) and (token is None or not may_wait):
             self._hint(client, effects)
         return taken
 
     def _hint(self, client: Client, effects: Effects) -> None:
         """A write that did not wait was short. If that was not for want of place, who waits for the change hears of one."""
-        if client.is_armed and client.channel.is_writable(client):
-            with contextlib.suppress(MemoryError):
+        try:
+            if client.is_armed and client.channel.is_writable(client):
                 client.wake_poller(effects)
-        elif client.waiting_write:
-            client.was_told_to_wait = True  # then when that has ended
+            elif client.waiting_write:
+                client.was_told_to_wait = True  # then when that has ended
+        except MemoryError:
+            pass
 
     def _refuse(self, error: BusError, token: Token, effects: Effects) -> None:
         """Tells the caller an error, and loses nothing of what has come of the call for others.
@@ -187,7 +196,9 @@ class Writes:
             if client.writing or client.was_told_to_wait:
                 effects.held.append(client)
             client.writing.appendleft(rest)
-        except MemoryError:
+        except MemoryError:  # then others come between, but not into a line
+            with contextlib.suppress(MemoryError):
+                self._leave_half(client, piece, is_further=True)
             return False
         return True
 
@@ -222,16 +233,33 @@ class Writes:
         if halves is None:
             return
         who, process = (piece.who, self._process_of(piece.who)) if piece else (None, None)
-        with contextlib.suppress(MemoryError):
-            if not halves.begin(who, process, number, client.wbuf):
-                client.halves = None
+        if not halves.begin(who, process, number, client.wbuf):
+            client.halves = None
 
-    def _leave_half(self, client: Client, piece: Piece | None) -> None:
-        """A further piece has ended, and nothing was taken of it. What is in wbuf is its process's, which will write the rest."""
-        if piece and client.wbuf.partial:
-            with contextlib.suppress(MemoryError):
-                client.halves = client.halves or Halves(self._limits.max_message)
-                client.halves.owner = Half(piece.who, self._process_of(piece.who), self._stood_behind)
+    def _leave_half(self, client: Client, piece: Piece | None, *, is_further: bool, number: int = 0) -> None:
+        """A write has ended, and nothing was taken of it. The beginning that it was to go on with is its process's.
+
+        It is left only now: what has stood behind the write is not its rest.
+
+        Args:
+            client: by which.
+            piece: whose it was.
+            is_further: whether it was a further piece. Then what is in wbuf is the beginning.
+            number: see `Write.number`.
+        """
+        halves = client.halves
+        if piece is None or not (halves or (is_further and client.wbuf.partial)):
+            return
+        half = Half(piece.who, self._process_of(piece.who), self._stood_behind)
+        if number:
+            if halves:
+                halves.leave_again(*half[:2], number, half.left_at)
+        elif halves and halves.owner:
+            if half.process == halves.owner.process:
+                halves.owner = half
+        elif is_further and client.wbuf.partial:
+            client.halves = halves or Halves(self._limits.max_message)
+            client.halves.owner = half
 
     def _keep_first(self, write: Write, outcome: _Outcome, effects: Effects) -> None:
         """Keeps one that has come so far, and is the client's first. If there is no memory for that, nothing is kept of it."""
@@ -239,7 +267,7 @@ class Writes:
         writing.appendleft(write)
         try:
             self.waiting[write.token] = write
-            if outcome is _Outcome.HAS_MORE:
+            if outcome is _HAS_MORE:
                 self._put_off(write.token, write.client.channel, effects)
             else:
                 write.client.channel.blocked.append(write)
@@ -271,8 +299,11 @@ class Writes:
     def _uncount(self, write: Write) -> None:
         if write.is_counted:
             uid = write.client.owner.uid
-            self._shared_bytes_of[uid] -= len(write.data)
-            if not self._shared_bytes_of[uid]:
+            left = self._shared_bytes_of[uid] - len(write.data)
+            write.is_counted = False
+            if left:
+                self._shared_bytes_of[uid] = left
+            else:
                 del self._shared_bytes_of[uid]
 
     def _check_end(self, client: Client) -> None:
@@ -303,11 +334,11 @@ class Writes:
             while True:
                 if (channel.broadcast or (channel.behind and not is_next)) and not client.route.to_master:
                     # What is on its way comes first, also before the writer is told that it has been accepted.
-                    return taken, _Outcome.HAS_MORE
+                    return taken, _HAS_MORE
                 if taken == len(data):
                     break
                 if work is not None and effects.work >= work and taken > start:
-                    return taken, _Outcome.HAS_MORE
+                    return taken, _HAS_MORE
                 # What the master has no place for need not be looked at: it will be written again.
                 run, stop = wbuf.next_run(data, taken, *channel.room) if client.may_wait else wbuf.next_run(data, taken)
                 if run is not None:
@@ -317,9 +348,9 @@ class Writes:
                     if accepted < len(run.data):
                         # A run of several messages has nothing of an earlier call in it.
                         if effects.is_unfinished:
-                            return taken + accepted, _Outcome.HAS_MORE
+                            return taken + accepted, _HAS_MORE
                         waits = client.may_wait and effects.failure is failure
-                        return taken + accepted, _Outcome.MUST_WAIT if waits else _Outcome.REFUSED
+                        return taken + accepted, _MUST_WAIT if waits else _REFUSED
                     client.begin_anew()
                 taken = stop
                 effects.work += 1
@@ -327,15 +358,15 @@ class Writes:
             if taken == start:
                 client.begin_anew()
                 raise
-            return taken, _Outcome.REFUSED
+            return taken, _REFUSED
         except Exception as error:
             # No memory, say. What has been delivered stays so, and the effects of it are not to be lost.
             effects.failure = error
             if taken == start:
                 client.begin_anew()
                 raise Broken from None
-            return taken, _Outcome.REFUSED
-        return taken, _Outcome.DONE
+            return taken, _REFUSED
+        return taken, _DONE
 
     def _put_off(self, token: Token, channel: Channel, effects: Effects) -> None:
         """Has a write go on later: in its turn, or when the broadcast that is on its way has reached its end."""
@@ -376,9 +407,9 @@ class Writes:
 
     def _go_on_with(self, write: Write, effects: Effects, work: int | None, *, is_next: bool = False) -> None:
         outcome = self._advance(write, effects, work, is_next=is_next)
-        if outcome is _Outcome.HAS_MORE:
+        if outcome is _HAS_MORE:
             self._put_off(write.token, write.client.channel, effects)
-        elif outcome is _Outcome.MUST_WAIT:
+        elif outcome is _MUST_WAIT:
             write.client.channel.blocked.append(write)
         self.forget_finished(effects)
 
@@ -387,25 +418,34 @@ class Writes:
         client = write.client
         client.keep()
         try:
+            if write.answer is None:
+                outcome = self._take_more(write, effects, work, is_next)
+                if write.answer is None:
+                    return outcome
+            if not write.taken:
+                self._leave_half(client, write.piece, is_further=write.is_further)
+            self._end(write, write.answer, effects)
+        except Exception as error:  # no memory, say: what has come of it for others is not to be lost, and it ends the next time
+            effects.failure = error
+            return _HAS_MORE
+        return _DONE
+
+    def _take_more(self, write: Write, effects: Effects, work: int | None, is_next: bool) -> _Outcome:
+        """Takes what can be accepted now of a write that is under way. If that is all there will be, its answer is known then."""
+        client = write.client
+        try:
             self._check_end(client)
-            if client.halves and write.number and not write.taken:
+            if write.number:
                 self._sort_halves(client, write.piece, write.number)
+                write.number = 0
             write.taken, outcome = self._take_bytes(client, write.data, write.taken, effects, work, is_next=is_next)
         except BusError as error:
             # The traceback holds this frame, and with it the effects that hold the error.
-            answer: int | BusError = write.taken or error.with_traceback(None)
-        else:
-            if outcome is _Outcome.HAS_MORE or (outcome is _Outcome.MUST_WAIT and write.may_wait):
-                return outcome
-            answer = write.taken or WouldBlock()
-        if write.is_further and not write.taken:
-            self._leave_half(client, write.piece)
-        try:
-            self._end(write, answer, effects)
-        except Exception as error:  # no memory, say: what has come of it for others is not to be lost, and it ends the next time
-            effects.failure = error
-            return _Outcome.HAS_MORE
-        return _Outcome.DONE
+            write.answer = write.taken or error.with_traceback(None)
+            return _REFUSED
+        if outcome is not _HAS_MORE and (outcome is not _MUST_WAIT or not write.may_wait):
+            write.answer = write.taken or WouldBlock()
+        return outcome
 
     def _end(self, write: Write, answer: int | BusError | None, effects: Effects) -> None:
         """Ends a write that is under way, with an answer if anybody waits for one. The client's next write begins in its turn.
@@ -417,6 +457,7 @@ class Writes:
         is_answered = answer is not None and not isinstance(write, Rest)
         if answer is not None and is_answered:
             effects.finished.append((write.token, answer))
+        self._uncount(write)
         client.writing.remove(write)
         is_whole = isinstance(answer, int) and answer == len(write.data) and not self.is_shutting_down
         try:
@@ -428,7 +469,6 @@ class Writes:
                 effects.finished.pop()
             raise
         client.channel.behind.pop(write.token, None)
-        self._uncount(write)
         if not write.may_wait and (write.taken or write.is_further) and write.taken < len(write.data):
             self._hint(client, effects)
 
@@ -454,15 +494,28 @@ class Writes:
             write = channel.blocked[0]
             taken = write.taken
             outcome = self._advance(write, effects, PORTION_WORK, is_next=True)
-            if outcome is not _Outcome.DONE and write.taken == taken:
+            if outcome is not _DONE and write.taken == taken:
+                if outcome is _HAS_MORE:  # no memory, say
+                    channel.is_admitting = True
+                    effects.later.append(channel)
                 break
             channel.blocked.popleft()
-            if outcome is not _Outcome.DONE:
+            if outcome is not _DONE:
                 # Others have their turn, also in the middle of a long write.
                 channel.blocked.append(write)
         if channel.armed_slaves:
             channel.tell_writable(was_full, effects)
         self.forget_finished(effects)
+
+    def admit_or_later(self, channel: Channel, was_full: bool, effects: Effects) -> None:
+        """The same, for a call that does not fail by it. `effects.later` has the channel, which stays there if it has failed."""
+        try:
+            self.admit(channel, was_full, effects)
+        except Exception as error:  # no memory, say
+            effects.failure = error
+            channel.is_admitting = True
+        else:
+            effects.later.remove(channel)
 
     def close(self, client: Client) -> None:
         """A client has gone. Nobody waits any more for what it did."""
@@ -479,18 +532,18 @@ class Writes:
 
     def cancel(self, write: Write, effects: Effects) -> None:
         """A signal has ended a write. What was accepted of it stays so: see `Bus.cancel`."""
-        if write.is_further and not write.taken:
-            self._leave_half(write.client, write.piece)
+        channel = write.client.channel
+        was_blocked = write in channel.blocked
+        if was_blocked:
+            effects.later.append(channel)
+        if not write.taken:
+            self._leave_half(write.client, write.piece, is_further=write.is_further, number=write.number)
         self._end(write, None, effects)
         del self.waiting[write.token]  # only now: if there was no memory, this is called again
-        channel = write.client.channel
-        if write in channel.blocked:
+        if was_blocked:
             channel.blocked.remove(write)
             # The first of the queue may have been too long for the place that there is; the next may fit.
-            try:
-                self.admit(channel, True, effects)
-            except Exception as error:  # that is not this one's concern
-                effects.failure = error
+            self.admit_or_later(channel, True, effects)
 
     def forget_finished(self, effects: Effects) -> None:
         """Calls that have ended wait no more."""

@@ -11,7 +11,7 @@ import pytest
 from futebus.core.bus import Bus
 from futebus.core.channel import READERS_AT_ONCE, Behind, Broadcast, Channel
 from futebus.core.client import Client, Effects, Piece
-from futebus.core.errors import Broken, NobodyReads, WouldBlock
+from futebus.core.errors import Broken, MessageTooLong, NobodyReads, WouldBlock
 from futebus.core.framing import Run
 from futebus.core.limits import Limits
 from futebus.core.mailbox import Mailbox
@@ -278,6 +278,52 @@ def test_a_broadcast_reaches_nobody_twice(monkeypatch: pytest.MonkeyPatch) -> No
             bus.go_on(broadcast, 0)
     bus.go_on(broadcast, 0)
     assert {reader.mailbox.messages for reader in readers} == {1}
+
+
+@pytest.mark.parametrize("is_blocked", [True, False], ids=["who writes", "who polls"])
+def test_what_is_read_is_not_lost_by_who_waits_for_its_place(is_blocked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And he is served, or told, later."""
+    bus = Bus(Limits(max_queue=1))
+    master, _ = bus.create(b".U_x", RW, ROOT, 0o644, 0)
+    slave, _ = bus.open(master.channel, RW, ROOT, 0)
+    assert bus.write(slave, b"one\n", 0)[0] == 4
+    if is_blocked:
+        assert bus.write(slave, b"two\n", 0, "two")[0] is None
+        monkeypatch.setattr(Writes, "_take_more", failing(1, Writes._take_more))
+    else:
+        bus.poll(slave, arm=True)
+        monkeypatch.setattr(Client, "wake_poller", failing(1, Client.wake_poller))
+    piece, effects = bus.read(master, 100, 0)
+    assert piece == b"one\n"
+    assert isinstance(effects.failure, MemoryError)
+    assert (effects.finished, effects.ready) == ([], [])
+    (later,) = effects.later
+    effects = bus.go_on(later, 0)
+    if is_blocked:
+        assert effects.finished == [("two", 4)]
+        assert bus.read(master, 100, 0)[0] == b"two\n"
+    else:
+        assert effects.ready == [slave]
+
+
+def test_a_refused_line_stays_refused_though_there_was_no_memory_to_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is behind it in the write is not taken for the rest of it, nor for a line."""
+    bus = Bus(Limits(max_queue=1, max_message=10))
+    master, _ = bus.create(b".U_x", RW, ROOT, 0o644, 0)
+    slave, _ = bus.open(master.channel, RW, ROOT, 0)
+    bus.write(slave, b"one\n", 0)
+    assert bus.write(slave, b"two\nbegun", 0, "two")[0] is None
+    assert bus.write(slave, b"too long\nlast\n", 0, "long")[0] is None
+    piece, effects = bus.read(master, 100, 0)
+    assert (piece, effects.finished) == (b"one\n", [("two", 9)])
+    monkeypatch.setattr(Writes, "_end", failing(1, Writes._end))
+    effects = bus.go_on(effects.later.pop(), 0)
+    assert isinstance(effects.failure, MemoryError)
+    effects = bus.go_on(effects.later.pop(), 0)
+    assert [(token, type(error)) for token, error in effects.finished] == [("long", MessageTooLong)]
+    assert bus.read(master, 100, 0)[0] == b"two\n"
+    with pytest.raises(WouldBlock):
+        bus.read(master, 100, 0)
 
 
 @pytest.mark.parametrize("failed", ["_end", "admit"])

@@ -1,5 +1,7 @@
 """Writes that a signal ends in the middle of a line: the beginning is theirs who are to write the rest."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from futebus.core import writes
@@ -169,6 +171,46 @@ def test_a_further_piece_for_which_there_is_no_memory(shared: Shared, monkeypatc
     assert shared.heard() == b"half, rest\n"
 
 
+@pytest.mark.parametrize("how", ["a signal", "a signal in its turn", "no waiting"])
+@pytest.mark.parametrize("other", ["a2", "b", None])
+def test_what_stood_behind_a_rest_that_ended_with_nothing_is_not_the_rest(shared: Shared, how: str, other: str | None) -> None:
+    """The half is left once more then."""
+    shared.leave("a1", b"half, ")
+    if how == "a signal":  # before it was its turn
+        assert shared.write("d", b"d\n") is None
+    if how != "no waiting":
+        assert shared.write("a1", b"rest\n") is None
+    else:
+        assert shared.write("c", b"c\n") is None
+    if other:
+        assert shared.write(other, b"other\n") is None
+    else:
+        shared.bus.start_write(shared.client, b"other\n", "other")
+    if how != "no waiting":
+        assert shared.bus.cancelled("a1") == 0
+    else:
+        with pytest.raises(WouldBlock):
+            shared.bus.write_piece(shared.client, b"rest\n", Piece("a1", 0, may_go_on=False), "a1", may_wait=False)
+    assert shared.write("a1", b"rest\n") is None
+    before = {"a signal": b"d\n", "no waiting": b"c\n"}.get(how, b"")
+    assert shared.heard() == b"line\n" + before + b"other\nhalf, rest\n"
+
+
+def test_one_of_another_process_that_has_got_the_number_of_a_dead_one() -> None:
+    bus = Driver(Limits(max_queue=1), process_of=lambda who: processes[str(who)])
+    processes = {"7": "dead", "8": "b"}
+    master = bus.create(b".U_x")
+    client = bus.open(b"U_x")
+    assert bus.write_piece(client, b"line\nhalf, ", Piece("7", 0, may_go_on=True), "7") == 11
+    assert bus.write_piece(client, b"rest\n", Piece("7", 11, may_go_on=False), "7") is None
+    assert bus.cancelled("7") == 0
+    assert bus.read_all(master) == [b"line\n"]
+    processes["7"] = "new"
+    for who in ("7", "8", "7"):
+        assert bus.write_piece(client, b"other\n", Piece(who, 0, may_go_on=False), who) == 6
+        assert bus.read_all(master) == [b"other\n"]
+
+
 def test_a_signal_that_comes_again(shared: Shared) -> None:
     """While it has written nothing of the rest."""
     shared.leave("a1", b"half, ")
@@ -222,16 +264,24 @@ def test_what_was_dropped_is_nobodys(shared: Shared) -> None:
     assert shared.heard() == b"begun, ended\n"
 
 
-def test_without_memory_others_are_served(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise MemoryError
-
+def test_without_memory_others_are_served_later(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no line is torn apart."""
     shared.leave("a1", b"half, ")
+    assert shared.write("c", b"other\n") is None
+    assert shared.write("b", b"last\n") is None
+    bus = shared.bus.bus
+    cancelled = bus.cancel("c", 1)
+    assert cancelled
+    later = cancelled[1].later
     with monkeypatch.context() as patch:
-        patch.setattr(Halves, "begin", fail)
-        assert shared.write("b", b"other\n") is None
-        assert shared.heard() == b"line\nhalf, other\n"
-    assert shared.bus.ended() == [("b", 6)]
+        patch.setattr(Halves, "begin", Mock(side_effect=MemoryError))
+        effects = bus.go_on(later.pop(0), 1)
+    assert isinstance(effects.failure, MemoryError)
+    effects = bus.go_on(effects.later.pop(0), 1)
+    assert not effects
+    assert shared.heard() == b"line\nlast\n"
+    assert shared.write("a1", b"rest\n") == 5
+    assert shared.heard() == b"half, rest\n"
 
 
 def test_what_nobody_comes_for_is_bounded() -> None:

@@ -451,3 +451,36 @@ def test_a_short_count_while_another_write_waits() -> None:
     crowd.finish()
     assert crowd.effects.finished == [("before", 5), ("w", 5), ("v", 5)]
     assert crowd.writer in crowd.effects.ready
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["a signal", "served"])
+def test_a_place_while_another_write_is_about_to_have_its_turn(ends: bool) -> None:
+    """Then who was told of a short count hears of it when that has ended."""
+    bus = Bus(Limits(max_queue=50))
+    master, _ = bus.create(b"+.U_x", RW, ROOT, 0o644, 0)
+    slave, _ = bus.open(master.channel, RW, ROOT, 0)
+    bus.poll(slave, arm=True)
+    assert bus.write(slave, b"a\n" * 60, 0, "a", may_wait=False)[0] == 100
+    for token in ("b", "c"):  # O_NONBLOCK is off now
+        assert bus.write(slave, b"b\n", 0, token)[0] is None
+    later = bus.cancel("b", 0)[1].later  # type: ignore[index]
+    effects = bus.read(master, 1000, 0)[1]
+    assert not effects
+    effects = bus.cancel("c", 0)[1] if ends else bus.go_on(later[0], 0)  # type: ignore[index]
+    assert effects.ready == [slave]
+
+
+def test_who_was_told_that_it_is_writable_waits_for_nobody() -> None:
+    """Nor for what may come of a long write of which nobody was told."""
+    bus = Bus(Limits(max_queue=1))
+    master, _ = bus.create(b".U_x", RW, ROOT, 0o644, 0)
+    slave, other = (bus.open(master.channel, RW, ROOT, 0)[0] for _ in range(2))
+    bus.write(other, b"a\n", 0)
+    bus.write(slave, b"b\n", 0, "b")
+    assert not bus.poll(slave, arm=True).writable
+    bus.cancel("b", 0)
+    bus.read(master, 100, 0)
+    assert bus.poll(slave).writable
+    assert bus.write(slave, b"c\n", 0, "c", piece=Piece("one", 0, may_go_on=True))[0] == 2
+    bus.read(master, 100, 0)
+    assert bus.poll(slave).writable
