@@ -260,6 +260,8 @@ class Mounted:
             await wait_unmounted(mount.device)
         if not looking.cancelled_caught:
             self._has_been_unmounted()
+            if not self._bus.is_shutting_down:  # who watches the mount has not got so far
+                self._say_that_it_goes()
             return
         self._be_ready_if_used()
         if self._failure is None:  # or another mount has its numbers
@@ -348,9 +350,12 @@ class Mounted:
             self._be_ready()
             self._manager.tell("READY=1", patience=0)
 
+    def _say_that_it_goes(self) -> None:
+        self._manager.tell("STOPPING=1", "STATUS=Going down", patience=0)
+
     async def _shut_down(self) -> None:
         """Ends what waits, gives readers time to take what is theirs, then ends the loop."""
-        self._manager.tell("STOPPING=1", "STATUS=Going down", patience=0)
+        self._say_that_it_goes()
         self._calls.on_last_close = self._is_idle.set
         self._calls.settle(self._bus.shut_down(time.time_ns()))
         if self._bus.clients:

@@ -66,6 +66,13 @@ def manager(request: pytest.FixtureRequest, place: Path) -> Iterator[Manager]:
 
 # ---------------------------------------------------------------------------------------------- as a service
 
+UNWATCHED = """
+import trio
+from futebus.fuse import mount
+mount.Mounted._watch_mount = lambda self: trio.sleep_forever()
+"""
+"""Who watches the mount is slower than the kernel, which cuts the connection."""
+
 
 @pytest.mark.parametrize("options", [[], ["allow_other", "user=nobody"]])
 def test_a_service_manager_is_told(mounting: Mounting, manager: Manager, options: list[str]) -> None:
@@ -86,10 +93,13 @@ def test_a_service_manager_is_told(mounting: Mounting, manager: Manager, options
     assert not any(word.startswith("WATCHDOG") for word in words), "nobody has asked for it"
 
 
-def test_a_service_manager_is_told_of_a_bus_that_only_others_have_used(place: Path, manager: Manager, start: Start) -> None:
+@pytest.mark.parametrize("code", ["", UNWATCHED], ids=["watched", "unwatched"])
+def test_a_service_manager_is_told_of_a_bus_that_only_others_have_used(
+    place: Path, manager: Manager, start: Start, code: str
+) -> None:
     """Or else it would take its end for a failure, and mount again what somebody has unmounted."""
     (place / "bus").mkdir()
-    daemon = start(sys.executable, "-c", LATE, "-f", place / "bus", env=manager.environment)
+    daemon = start(sys.executable, "-c", code + LATE, "-f", place / "bus", env=manager.environment)
     try:
         until(lambda: device_of(place / "bus"), "it is mounted")
         assert "futebus" in (place / "bus/_stat").read_text()
