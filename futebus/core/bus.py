@@ -236,7 +236,8 @@ class Bus:
         if channel.is_dead:
             self._writes.fail(list(channel.blocked), NobodyReads("the master has closed the channel"), effects)
         elif had_writes:
-            self._writes.admit(channel, True, effects)
+            effects.later.append(channel)
+            self._writes.admit_or_later(channel, True, effects)
         self._writes.forget_finished(effects)
         return effects
 

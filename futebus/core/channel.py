@@ -81,7 +81,7 @@ class Channel:
         self.armed_slaves: set[Client] = set()
         """The polled slaves that write: who must be told when the master's rlist gets a free place."""
         self.needy: set[Client] = set()
-        """Slaves whose last message has found no place for its size, and perhaps others that are served by now."""
+        """Slaves whose message has found no place for its size, and who were not told of one."""
         self.broadcast: Broadcast | None = None
         """What has not reached all of its readers yet."""
         self.behind: OrderedDict[Token, None] = OrderedDict()
@@ -341,6 +341,8 @@ class Channel:
                 if not master.mailbox.fits(sender.needs):
                     sender.overtaken = min(sender.needs, sender.overtaken or sender.needs)
                 sender.needs = 0
+                if not sender.overtaken:
+                    self.needy.discard(sender)
             try:
                 master.deliver(fitting, effects)
             except Exception as error:
@@ -431,6 +433,8 @@ class Channel:
         client.was_told_to_wait = False
         if client.overtaken and self._finds_place(client.overtaken):
             client.overtaken = 0
+        if not client.overtaken:
+            self.needy.discard(client)
 
     def _finds_place(self, size: int) -> bool:
         """Whether a message of that size finds a place at the master, if there is one."""
@@ -443,10 +447,6 @@ class Channel:
             return  # these come first, and when the last of them is served, everybody is looked at; or all know the end
         # A service with thousands of slaves that only wait for answers looks at none of them for each question.
         for client in list(self.armed_slaves if was_full else self.armed_slaves & self.needy):
-            if not client.needs and not client.overtaken:
-                self.needy.discard(client)
-                if not was_full:
-                    continue
             if client.waiting_write:
                 client.was_told_to_wait = True  # then when that has ended
             elif self.is_writable(client) and (was_full or client.needs or self._finds_place(client.overtaken)):

@@ -68,21 +68,16 @@ class Halves:
             self._left += len(data)
         return self.owner is not None or bool(self._aside)
 
-    def leave_again(self, who: object, process: object, number: int, left_at: int) -> None:
-        """A write has ended before it was its turn: what it was to go on with is left only now.
+    def leave_again(self, who: object, process: object, left_at: int) -> None:
+        """A write of a thread has ended before it was its turn: what it has begun is left only now.
 
-        Args:
-            who: the thread.
-            process: of which it is one.
-            number: of the write.
-            left_at: see `Half.left_at`.
+        That another thread of its process has tried in vain to write does not tell whether that was to be the rest.
         """
-        owner, own = self.owner, self._of(who, process, number)
-        if owner and owner.process == process and (owner.who == who or (not own and owner.left_at < number)):
-            self.owner = owner._replace(left_at=left_at)
-        elif own:
-            half, data = own
-            self._aside[half.who] = half._replace(left_at=left_at), data
+        half = Half(who, process, left_at)
+        if self.owner and self.owner[:2] == half[:2]:
+            self.owner = half
+        elif (own := self._aside.get(who)) and own[0].process == process:
+            self._aside[who] = half, own[1]
 
     def _of(self, who: object, process: object, number: int) -> tuple[Half, bytes] | None:
         if (own := self._aside.get(who)) and own[0].process == process:  # else the number was another's, who is dead

@@ -253,9 +253,9 @@ class Writes:
         half = Half(piece.who, self._process_of(piece.who), self._stood_behind)
         if number:
             if halves:
-                halves.leave_again(*half[:2], number, half.left_at)
+                halves.leave_again(*half)
         elif halves and halves.owner:
-            if half.process == halves.owner.process:
+            if is_further or half[:2] == halves.owner[:2]:
                 halves.owner = half
         elif is_further and client.wbuf.partial:
             client.halves = halves or Halves(self._limits.max_message)
@@ -379,7 +379,8 @@ class Writes:
         """Goes on with something: see `Bus.go_on`."""
         if isinstance(what, Channel):
             what.is_admitting = False
-            self.admit(what, True, effects)
+            effects.later.append(what)
+            self.admit_or_later(what, True, effects)
         elif isinstance(what, Broadcast):
             channel = what.channel
             if channel.broadcast is what:
@@ -416,8 +417,8 @@ class Writes:
     def _advance(self, write: Write, effects: Effects, work: int | None, *, is_next: bool = False) -> _Outcome:
         """Takes what can be accepted now of a write that is under way, and answers it if that is all there will be."""
         client = write.client
-        client.keep()
         try:
+            client.keep()
             if write.answer is None:
                 outcome = self._take_more(write, effects, work, is_next)
                 if write.answer is None:
@@ -476,11 +477,15 @@ class Writes:
         """Ends writes for good: with the count of what was accepted of them, or else with `error`."""
         for write in writes:
             client = write.client
-            client.keep()
             if write in client.channel.blocked:
                 client.channel.blocked.remove(write)
-            client.begin_anew()
-            self._end(write, write.taken or error, effects)
+            try:
+                client.keep()
+                client.begin_anew()
+                self._end(write, write.taken or error, effects)
+            except Exception as failure:  # no memory, say: then it fails in its turn
+                effects.failure = failure
+                effects.later.append(write.token)
 
     def admit(self, channel: Channel, was_full: bool, effects: Effects) -> None:
         """The master's rlist may have places: first for the writes that wait for one, in their order, then for pollers."""
@@ -503,9 +508,9 @@ class Writes:
             if outcome is not _DONE:
                 # Others have their turn, also in the middle of a long write.
                 channel.blocked.append(write)
+        self.forget_finished(effects)
         if channel.armed_slaves:
             channel.tell_writable(was_full, effects)
-        self.forget_finished(effects)
 
     def admit_or_later(self, channel: Channel, was_full: bool, effects: Effects) -> None:
         """The same, for a call that does not fail by it. `effects.later` has the channel, which stays there if it has failed."""

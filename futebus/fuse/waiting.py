@@ -55,7 +55,7 @@ class Calls:
         self._stats: set[OpenStat] = set()
         self._continued: dict[Request, tuple[OpenChannel, int]] = {}
         """Parked writes that are further pieces of a split one; and the thread."""
-        self._put_off: dict[int | None, deque[tuple[Token, bytes | int | BusError] | Client]] = {}
+        self._put_off: dict[int | None, deque[Effects]] = {}
         """Answers and pollers for which there was no time yet, by the user who has caused them."""
         self._next_handle = 1
         self._rests = Rests(self._end_rest, lambda: bool(self._put_off))
@@ -261,28 +261,42 @@ class Calls:
             self._turns.put(partial(self._go_on, what, user), whose)
         for client in effects.held:
             self._rests.watch(client)
-        for token, answer in effects.finished[:_AT_ONCE]:
-            self._finish(token, answer)
-        for client in effects.ready[:_AT_ONCE]:
-            self._wake(client)
-        if len(effects.finished) > _AT_ONCE or len(effects.ready) > _AT_ONCE:
-            if user not in self._put_off:
-                self._put_off[user] = deque()
+        self._settle_some(effects)
+        if effects.finished or effects.ready:
+            try:
+                self._put_off_rest(effects, user)
+            except MemoryError:  # then at once
+                while effects.finished or effects.ready:
+                    self._settle_some(effects)
+
+    def _put_off_rest(self, effects: Effects, user: int | None) -> None:
+        if user in self._put_off:
+            self._put_off[user].append(effects)
+        else:
+            self._put_off[user] = deque((effects,))
+            try:
                 self._turns.put(partial(self._settle_more, user), (user, "answers"))
-            self._put_off[user].extend(effects.finished[_AT_ONCE:])
-            self._put_off[user].extend(effects.ready[_AT_ONCE:])
+            except MemoryError:
+                del self._put_off[user]
+                raise
 
     def _settle_more(self, user: int | None) -> bool:
         left = self._put_off[user]
-        for _ in range(min(_AT_ONCE, len(left))):
-            what = left.popleft()  # first: whatever happens then, the others have their turn
-            if isinstance(what, Client):
-                self._wake(what)
-            else:
-                self._finish(*what)
+        self._settle_some(left[0])
+        if not left[0].finished and not left[0].ready:
+            left.popleft()
         if not left:
             del self._put_off[user]
         return bool(left)
+
+    def _settle_some(self, effects: Effects) -> None:
+        """Answers and tells as many as may be at once. Whatever happens then, the others have their turn."""
+        finished, ready = effects.finished[:_AT_ONCE], effects.ready[:_AT_ONCE]
+        del effects.finished[:_AT_ONCE], effects.ready[:_AT_ONCE]
+        for token, answer in finished:
+            self._finish(token, answer)
+        for client in ready:
+            self._wake(client)
 
     def _finish(self, token: Token, answer: bytes | int | BusError) -> None:
         assert isinstance(token, Request)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from futebus.core import writes
 from futebus.core.bus import Bus
 from futebus.core.channel import READERS_AT_ONCE, Behind, Broadcast, Channel
 from futebus.core.client import Client, Effects, Piece
-from futebus.core.errors import Broken, MessageTooLong, NobodyReads, WouldBlock
+from futebus.core.errors import Broken, MessageTooLong, NobodyReads, ShuttingDown, WouldBlock
 from futebus.core.framing import Run
 from futebus.core.limits import Limits
 from futebus.core.mailbox import Mailbox
@@ -304,6 +305,59 @@ def test_what_is_read_is_not_lost_by_who_waits_for_its_place(is_blocked: bool, m
         assert bus.read(master, 100, 0)[0] == b"two\n"
     else:
         assert effects.ready == [slave]
+
+
+@pytest.mark.parametrize("how", ["go_on", "close"])
+def test_no_answer_is_lost_by_a_poller_that_cannot_be_told(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told later."""
+    bus = Bus(Limits(max_queue_bytes=1000, max_queue=1000))
+    master, _ = bus.create(b".U_x", RW, ROOT, 0o644, 0)
+    writers = [bus.open(master.channel, RW, ROOT, 0)[0] for _ in range(20)]
+    poller, first = (bus.open(master.channel, RW, ROOT, 0)[0] for _ in range(2))
+    bus.write(first, b"x" * 899 + b"\n", 0)
+    assert bus.write(first, b"x" * 200 + b"\n", 0, "first")[0] is None
+    for number, writer in enumerate(writers):
+        assert bus.write(writer, b"one\n", 0, number)[0] is None
+    assert not bus.poll(poller, arm=True).writable
+    monkeypatch.setattr(Client, "wake_poller", failing(1, Client.wake_poller, lambda client, _: client is poller))
+    if how == "close":
+        effects = bus.close(first, 0)
+    else:
+        monkeypatch.setattr(writes, "ADMITTED_WORK", 10)
+        effects = bus.read(master, 1000, 0)[1]
+        assert effects.later == [master.channel]
+    answered, ready, failures = [], [], 0
+    while True:
+        answered += [token for token, _ in effects.finished]
+        ready += effects.ready
+        failures += isinstance(effects.failure, MemoryError)
+        if not effects.later:
+            break
+        effects = bus.go_on(effects.later.pop(), 0)
+    assert answered == [*(["first"] if how == "go_on" else []), *range(20)]
+    assert (bus.waiting, ready, failures) == (0, [poller], 1)
+
+
+@pytest.mark.parametrize("how", ["close", "shut", "shut_down"])
+def test_the_end_of_one_write_for_which_there_is_no_memory_keeps_no_other(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Bus(Limits(max_queue=1))
+    master, _ = bus.create(b".U_x", RW, ROOT, 0o644, 0)
+    slaves = [bus.open(master.channel, RW, ROOT, 0)[0] for _ in range(4)]
+    bus.write(slaves[3], b"one\n", 0)
+    for number in range(3):
+        assert bus.write(slaves[number], b"two\n", 0, number)[0] is None
+    monkeypatch.setattr(Writes, "_have_turn", failing(1, Writes._have_turn, lambda _, client, effects: client is slaves[1]))
+    effects = {"close": lambda: bus.close(master, 0), "shut": lambda: bus.shut(master, 0), "shut_down": lambda: bus.shut_down(0)}[
+        how
+    ]()
+    assert isinstance(effects.failure, MemoryError)
+    answered = effects.finished
+    while effects.later:
+        more = bus.go_on(effects.later.pop(), 0)
+        answered += more.finished
+    assert sorted(token for token, _ in answered) == [0, 1, 2]  # type: ignore[type-var]
+    assert all(isinstance(error, NobodyReads | ShuttingDown) for _, error in answered)
+    assert bus.waiting == 0
 
 
 def test_a_refused_line_stays_refused_though_there_was_no_memory_to_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

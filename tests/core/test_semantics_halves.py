@@ -196,6 +196,25 @@ def test_what_stood_behind_a_rest_that_ended_with_nothing_is_not_the_rest(shared
     assert shared.heard() == b"line\n" + before + b"other\nhalf, rest\n"
 
 
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_what_another_thread_has_tried_in_vain_takes_no_half_away(shared: Shared, in_turn: bool) -> None:
+    """It may have been a line of its own. The rest stood behind it already, or before it."""
+    shared.leave("a1", b"half, ")
+    rest = "a1"
+    if not in_turn:
+        assert shared.write("b", b"other\n") is None
+        rest = "a2"
+        assert shared.write("a2", b"rest\n") is None
+    assert shared.write("a3", b"mine\n") is None
+    if in_turn:
+        assert shared.write("a1", b"rest\n") is None
+    assert shared.bus.cancelled("a3") == 0
+    assert shared.heard() == b"line\n" + (b"" if in_turn else b"other\n") + b"half, rest\n"
+    assert (rest, 5) in shared.bus.ended()
+    assert shared.write("a3", b"mine\n") == 5
+    assert shared.heard() == b"mine\n"
+
+
 def test_one_of_another_process_that_has_got_the_number_of_a_dead_one() -> None:
     bus = Driver(Limits(max_queue=1), process_of=lambda who: processes[str(who)])
     processes = {"7": "dead", "8": "b"}

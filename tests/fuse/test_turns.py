@@ -1,6 +1,8 @@
 """What is put off, and the requests that come meanwhile."""
 
+import os
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import pytest
 import trio
@@ -9,6 +11,7 @@ from futebus.core.bus import Bus
 from futebus.core.channel import READERS_AT_ONCE, Broadcast
 from futebus.core.client import Access, Effects, Owner
 from futebus.core.limits import Limits
+from futebus.fuse.files import OpenChannel
 from futebus.fuse.turns import REQUESTS_SHARE, Step, Turns
 from futebus.fuse.waiting import Calls
 
@@ -167,3 +170,27 @@ def test_the_turns_of_a_broadcast_are_its_channel_s() -> None:
     what.later.extend([broadcast, behind, "token", channel])
     calls.settle(what, 7)
     assert put == [channel, channel, 7, 7]
+
+
+def test_who_cannot_be_told_later_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of memory: what a master has read is not lost by that."""
+
+    class Full(Turns):
+        def put(self, step: Step, whose: Hashable = None) -> None:
+            raise MemoryError
+
+    bus = Bus(Limits(max_queue=1))
+    calls = Calls(bus, Full())
+    master, _ = bus.create(b".U_x", Access(True, True), Owner(7, 7, 1), 0o644, 0)
+    slaves = [bus.open(master.channel, Access(True, True), Owner(7, 7, 1), 0)[0] for _ in range(100)]
+    handle = calls.add(OpenChannel(master, 1))
+    bus.write(slaves[0], b"one\n", 0)
+    for slave in slaves:
+        bus.poll(slave, arm=True)
+    woken: list[object] = []
+    monkeypatch.setattr(calls, "_wake", woken.append)
+    request: Any = None
+    assert calls.read(request, handle, 100, 0, os.O_NONBLOCK) == b"one\n"
+    assert len(woken) == 100
+    assert {*woken} == {*slaves}
+    assert not calls._put_off
