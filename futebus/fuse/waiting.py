@@ -207,7 +207,12 @@ class Calls:
                 self._end(what, errno.EIO)
                 return False
             return not self._turns.is_finishing  # others wait for it
+        has_failed = self._turns.is_finishing and effects.failure is not None and what in effects.later
+        if has_failed:
+            effects.later.remove(what)  # it is not tried for ever
         self.settle(effects, user)
+        if has_failed and isinstance(what, Request):
+            self._end(what, errno.EIO)
         return False
 
     def _end_rest(self, client: Client) -> None:
@@ -261,13 +266,18 @@ class Calls:
             self._turns.put(partial(self._go_on, what, user), whose)
         for client in effects.held:
             self._rests.watch(client)
-        self._settle_some(effects)
-        if effects.finished or effects.ready:
-            try:
+        effects.finished.reverse()
+        effects.ready.reverse()
+        try:
+            self._settle_some(effects)
+            if effects.finished or effects.ready:
                 self._put_off_rest(effects, user)
-            except MemoryError:  # then at once
-                while effects.finished or effects.ready:
+        except MemoryError:  # then at once
+            while effects.finished or effects.ready:
+                try:
                     self._settle_some(effects)
+                except MemoryError:
+                    continue
 
     def _put_off_rest(self, effects: Effects, user: int | None) -> None:
         if user in self._put_off:
@@ -282,7 +292,8 @@ class Calls:
 
     def _settle_more(self, user: int | None) -> bool:
         left = self._put_off[user]
-        self._settle_some(left[0])
+        with contextlib.suppress(MemoryError):
+            self._settle_some(left[0])
         if not left[0].finished and not left[0].ready:
             left.popleft()
         if not left:
@@ -290,13 +301,18 @@ class Calls:
         return bool(left)
 
     def _settle_some(self, effects: Effects) -> None:
-        """Answers and tells as many as may be at once. Whatever happens then, the others have their turn."""
-        finished, ready = effects.finished[:_AT_ONCE], effects.ready[:_AT_ONCE]
-        del effects.finished[:_AT_ONCE], effects.ready[:_AT_ONCE]
-        for token, answer in finished:
-            self._finish(token, answer)
-        for client in ready:
-            self._wake(client)
+        """Answers and tells as many as may be at once, from the end of what there is: that takes no memory.
+
+        Whatever happens to one of them, the others have their turn: at most that one is gone.
+        """
+        finished, ready, left = effects.finished, effects.ready, _AT_ONCE
+        while finished and left:
+            left -= 1
+            self._finish(*finished.pop())
+        left = _AT_ONCE
+        while ready and left:
+            left -= 1
+            self._wake(ready.pop())
 
     def _finish(self, token: Token, answer: bytes | int | BusError) -> None:
         assert isinstance(token, Request)

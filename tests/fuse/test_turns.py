@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from futebus.core.bus import Bus
-from futebus.core.channel import READERS_AT_ONCE, Broadcast
+from futebus.core.channel import READERS_AT_ONCE, Broadcast, Channel
 from futebus.core.client import Access, Effects, Owner
 from futebus.core.limits import Limits
 from futebus.fuse.files import OpenChannel
@@ -194,3 +194,65 @@ def test_who_cannot_be_told_later_is_told_at_once(monkeypatch: pytest.MonkeyPatc
     assert len(woken) == 100
     assert {*woken} == {*slaves}
     assert not calls._put_off
+
+
+class Parked:
+    """Forty answers, one of which fails, and forty pollers."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.told: list[object] = []
+        self.fails = 1
+        calls._finish = self.finish  # type: ignore[method-assign,assignment]
+        calls._wake = self.told.append  # type: ignore[method-assign,assignment]
+
+    def finish(self, token: object, _: object) -> None:
+        if token == 35 and self.fails:
+            self.fails -= 1
+            raise MemoryError
+        self.told.append(token)
+
+    def settle(self) -> None:
+        effects = Effects(0)
+        effects.finished += [(number, b"") for number in range(40)]
+        effects.ready += [f"poller {number}" for number in range(40)]  # type: ignore[misc]
+        self.calls.settle(effects, 7)
+
+
+def test_an_answer_for_which_there_is_no_memory_keeps_no_other_now_or_later() -> None:
+    turns = Turns()
+    parked = Parked(Calls(Bus(), turns))
+    parked.settle()
+    assert parked.told == [*range(32), *(f"poller {number}" for number in range(32))]
+    turns.finish()
+    assert len(parked.told) == 79
+    assert {*parked.told} == {*range(40), *(f"poller {number}" for number in range(40))} - {35}
+    parked.told.clear()
+    parked.settle()
+    turns.finish()
+    assert len(parked.told) == 80
+
+
+def test_the_end_does_not_wait_for_a_channel_that_fails_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    bus = Bus(Limits(max_queue=1))
+    calls = Calls(bus, turns)
+    master, _ = bus.create(b".U_x", Access(True, True), Owner(7, 7, 1), 0o644, 0)
+    slave, _ = bus.open(master.channel, Access(True, True), Owner(7, 7, 1), 0)
+    handle = calls.add(OpenChannel(master, 1))
+    bus.write(slave, b"one\n", 0)
+    calls.settle(bus.shut_down(0))
+    bus.poll(slave, arm=True)
+    tries: list[object] = []
+
+    def fail(*arguments: object) -> None:
+        tries.append(arguments)
+        if len(tries) == 10:
+            pytest.fail("it is tried for ever")
+        raise MemoryError
+
+    monkeypatch.setattr(Channel, "tell_writable", fail)
+    request: Any = None
+    assert calls.read(request, handle, 100, 0, os.O_NONBLOCK) == b"one\n"
+    turns.finish()
+    assert tries
