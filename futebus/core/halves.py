@@ -68,16 +68,15 @@ class Halves:
             self._left += len(data)
         return self.owner is not None or bool(self._aside)
 
-    def leave_again(self, who: object, process: object, left_at: int) -> None:
-        """A write of a thread has ended before it was its turn: what it has begun is left only now.
+    def leave_again(self, half: Half) -> None:
+        """A write of a thread has ended with nothing taken: what it has begun is left only now.
 
         That another thread of its process has tried in vain to write does not tell whether that was to be the rest.
         """
-        half = Half(who, process, left_at)
         if self.owner and self.owner[:2] == half[:2]:
             self.owner = half
-        elif (own := self._aside.get(who)) and own[0].process == process:
-            self._aside[who] = half, own[1]
+        elif (own := self._aside.get(half.who)) and own[0].process == half.process:
+            self._aside[half.who] = half, own[1]
 
     def _of(self, who: object, process: object, number: int) -> tuple[Half, bytes] | None:
         if (own := self._aside.get(who)) and own[0].process == process:  # else the number was another's, who is dead

@@ -110,7 +110,7 @@ class Writes:
                 self._sort_halves(client, piece, self._stood_behind + 1)
             taken, outcome = self._take_bytes(client, data, 0, effects, work)
         except BusError as error:
-            self._leave_half(client, piece, is_further=is_further, number=self._stood_behind + 1 if is_behind else 0)
+            self._leave_half(client, piece, is_further=is_further)
             if goes_on:
                 self._have_turn(client, effects)
             if is_further and not may_wait:
@@ -236,7 +236,7 @@ class Writes:
         if not halves.begin(who, process, number, client.wbuf):
             client.halves = None
 
-    def _leave_half(self, client: Client, piece: Piece | None, *, is_further: bool, number: int = 0) -> None:
+    def _leave_half(self, client: Client, piece: Piece | None, *, is_further: bool) -> None:
         """A write has ended, and nothing was taken of it. The beginning that it was to go on with is its process's.
 
         It is left only now: what has stood behind the write is not its rest.
@@ -245,21 +245,16 @@ class Writes:
             client: by which.
             piece: whose it was.
             is_further: whether it was a further piece. Then what is in wbuf is the beginning.
-            number: see `Write.number`.
         """
-        halves = client.halves
-        if piece is None or not (halves or (is_further and client.wbuf.partial)):
+        halves, is_begun = client.halves, is_further and bool(client.wbuf.partial)
+        if piece is None or not (halves or is_begun):
             return
         half = Half(piece.who, self._process_of(piece.who), self._stood_behind)
-        if number:
-            if halves:
-                halves.leave_again(*half)
-        elif halves and halves.owner:
-            if is_further or half[:2] == halves.owner[:2]:
-                halves.owner = half
-        elif is_further and client.wbuf.partial:
+        if is_begun:
             client.halves = halves or Halves(self._limits.max_message)
             client.halves.owner = half
+        elif halves:
+            halves.leave_again(half)
 
     def _keep_first(self, write: Write, outcome: _Outcome, effects: Effects) -> None:
         """Keeps one that has come so far, and is the client's first. If there is no memory for that, nothing is kept of it."""
@@ -542,7 +537,7 @@ class Writes:
         if was_blocked:
             effects.later.append(channel)
         if not write.taken:
-            self._leave_half(write.client, write.piece, is_further=write.is_further, number=write.number)
+            self._leave_half(write.client, write.piece, is_further=write.is_further)
         self._end(write, None, effects)
         del self.waiting[write.token]  # only now: if there was no memory, this is called again
         if was_blocked:

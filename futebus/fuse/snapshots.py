@@ -9,12 +9,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
-from pathlib import Path
 
 import futebus
 from futebus.core import stat
 from futebus.core.bus import Bus
 from futebus.host.logs import tell_error
+from futebus.host.processes import told_of
 
 from .files import OpenStat
 from .turns import Turns
@@ -178,7 +178,4 @@ class Snapshots:
 
 def command_name(pid: int) -> bytes:
     """The name of a process's command, as its process has set it; empty if it is gone or hidden from us."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_bytes().removesuffix(b"\n")
-    except OSError:
-        return b""
+    return told_of(pid, "comm").removesuffix(b"\n")

@@ -5,7 +5,6 @@ import os
 ENDED = (b"Z", b"X")
 """What proc(5) calls a process that has ended, and whose parent has not asked how."""
 
-
 _MOST_BYTES = 1024
 
 
