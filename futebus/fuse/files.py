@@ -105,10 +105,12 @@ class OpenStat:
             return None
         return self._piece(offset, size)
 
-    def interrupt(self, request: Request) -> None:
-        """A signal for a reader."""
-        if self._waiting.pop(request, None):
-            request.error(errno.EINTR)
+    def interrupt(self, request: Request) -> bool:
+        """A signal for a reader. Returns whether it was one of this file's."""
+        if not self._waiting.pop(request, None):
+            return False
+        request.error(errno.EINTR)
+        return True
 
     def fail(self) -> None:
         """There will be no text: who waits for it gets `EIO`, and so do programs later; people are told where to look."""

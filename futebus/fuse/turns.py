@@ -4,9 +4,10 @@ One thread serves everybody. What one call of one client causes, thousands of an
 would keep all others waiting. So it is done a millisecond's worth at a time, and between two such steps others are served.
 """
 
+import contextlib
 import logging
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 
 import trio
@@ -41,7 +42,7 @@ class Turns:
         self._is_waited_for = is_waited_for
         self._hurry = hurry
         self._clock = clock
-        self._steps: dict[Hashable, deque[Step]] = {}
+        self._steps: OrderedDict[Hashable, deque[Step]] = OrderedDict()
         """By whose they are; who is first has his turn next."""
         self._idle = trio.lowlevel.ParkingLot()
         self.is_finishing = False
@@ -75,9 +76,10 @@ class Turns:
             tell_error(log, lambda: "internal error in what was put off")
         if has_more:
             steps.append(step)
-        del self._steps[whose]
         if steps:  # the step may have put off more
-            self._steps[whose] = steps
+            self._steps.move_to_end(whose)
+        else:
+            del self._steps[whose]
 
     def finish(self) -> None:
         """Does everything at once: the bus ends."""
@@ -96,7 +98,8 @@ class Turns:
             now = self._clock()
             # Requests come in runs of some milliseconds. After such a run, several short steps are due.
             while self._steps and owed <= 0:
-                self.take()
+                with contextlib.suppress(MemoryError):  # then again
+                    self.take()
                 before, now = now, self._clock()
                 owed += REQUESTS_SHARE * (now - before)
             await trio.lowlevel.checkpoint()

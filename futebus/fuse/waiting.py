@@ -36,6 +36,9 @@ _WORK = 500
 _AT_ONCE = 32
 """How many parked calls are answered, or pollers told, at once: a millisecond's worth."""
 
+_MOST_FAILURES = 100
+"""How often it may fail to answer at once, or to do anything while the bus ends, before that is given up."""
+
 
 class Calls:
     """The open files of a mount, and the calls on them.
@@ -58,6 +61,7 @@ class Calls:
         self._put_off: dict[int | None, deque[Effects]] = {}
         """Answers and pollers for which there was no time yet, by the user who has caused them."""
         self._next_handle = 1
+        self._failures_at_end = 0
         self._rests = Rests(self._end_rest, lambda: bool(self._put_off))
         self.on_last_close: Callable[[], None] | None = None
         """Called when no client is left."""
@@ -204,16 +208,22 @@ class Calls:
         except Exception:
             tell_error(log, lambda: "internal error in what was put off")
             if isinstance(what, Request):
-                self._end(what, errno.EIO)
-                return False
-            return not self._turns.is_finishing  # others wait for it
-        has_failed = self._turns.is_finishing and effects.failure is not None and what in effects.later
-        if has_failed:
-            effects.later.remove(what)  # it is not tried for ever
+                with contextlib.suppress(Exception):  # there may be no memory for that either
+                    self._end(what, errno.EIO)
+                    return False
+            return self._is_tried_again()  # others wait for it
+        is_given_up = effects.failure is not None and what in effects.later and not self._is_tried_again()
+        if is_given_up:
+            effects.later.remove(what)
         self.settle(effects, user)
-        if has_failed and isinstance(what, Request):
+        if is_given_up and isinstance(what, Request):
             self._end(what, errno.EIO)
         return False
+
+    def _is_tried_again(self) -> bool:
+        """Whether what has failed may fail again: while the bus ends, not for ever."""
+        self._failures_at_end += self._turns.is_finishing
+        return self._failures_at_end < _MOST_FAILURES
 
     def _end_rest(self, client: Client) -> None:
         try:
@@ -243,8 +253,10 @@ class Calls:
         """A signal for the caller of a parked call: see `_hooks.install`."""
         if self._end(request, errno.EINTR):
             return
-        for file in self._stats:
-            file.interrupt(request)
+        if any(file.interrupt(request) for file in self._stats) or self._put_off:
+            return  # its answer may be among those that are put off
+        # Its answer was lost, for want of memory say. Nobody waits out of the reach of signals.
+        request.error(errno.EIO)
 
     def settle(self, effects: Effects, user: int | None = None) -> None:
         """Answers the parked calls that have ended, and wakes pollers.
@@ -259,13 +271,6 @@ class Calls:
         if failure := effects.failure:
             tell_error(log, lambda: "internal error in what a call has led to", failure)
             effects.failure = None  # its traceback holds whatever it went through
-        for what in effects.later:
-            # All who write to a channel wait for a broadcast on it, whoever's it is. So its turns are the channel's: there are
-            # few channels with so many readers, and many things that one user can put off.
-            whose = what.channel if isinstance(what, Broadcast | Behind) else user
-            self._turns.put(partial(self._go_on, what, user), whose)
-        for client in effects.held:
-            self._rests.watch(client)
         effects.finished.reverse()
         effects.ready.reverse()
         try:
@@ -273,11 +278,21 @@ class Calls:
             if effects.finished or effects.ready:
                 self._put_off_rest(effects, user)
         except MemoryError:  # then at once
-            while effects.finished or effects.ready:
-                try:
-                    self._settle_some(effects)
-                except MemoryError:
-                    continue
+            for _ in range(_MOST_FAILURES):
+                with contextlib.suppress(MemoryError):
+                    while effects.finished or effects.ready:
+                        self._settle_some(effects)
+                    break
+        for client in effects.held:
+            self._rests.watch(client)
+        for what in effects.later:
+            # All who write to a channel wait for a broadcast on it, whoever's it is. So its turns are the channel's: there are
+            # few channels with so many readers, and many things that one user can put off.
+            whose = what.channel if isinstance(what, Broadcast | Behind) else user
+            try:
+                self._turns.put(partial(self._go_on, what, user), whose)
+            except MemoryError:  # then at once
+                self._go_on(what, user)
 
     def _put_off_rest(self, effects: Effects, user: int | None) -> None:
         if user in self._put_off:
@@ -292,9 +307,12 @@ class Calls:
 
     def _settle_more(self, user: int | None) -> bool:
         left = self._put_off[user]
-        with contextlib.suppress(MemoryError):
+        is_given_up = False
+        try:
             self._settle_some(left[0])
-        if not left[0].finished and not left[0].ready:
+        except MemoryError:
+            is_given_up = not self._is_tried_again()
+        if is_given_up or not (left[0].finished or left[0].ready):
             left.popleft()
         if not left:
             del self._put_off[user]
@@ -308,7 +326,8 @@ class Calls:
         finished, ready, left = effects.finished, effects.ready, _AT_ONCE
         while finished and left:
             left -= 1
-            self._finish(*finished.pop())
+            token, answer = finished.pop()
+            self._finish(token, answer)
         left = _AT_ONCE
         while ready and left:
             left -= 1
@@ -340,11 +359,11 @@ class Calls:
         continued = self._continued.pop(request, None)
         if isinstance(answer, int):
             request.written(answer)
-        else:
-            if continued and answer.errno != errno.EAGAIN:
-                file, caller = continued
-                file.swallow(answer, caller)
-            request.error(answer.errno)
+            return
+        request.error(answer.errno)
+        if continued and answer.errno != errno.EAGAIN:  # last, since it takes memory; the next write(2) is served after this
+            file, caller = continued
+            file.swallow(answer, caller)
 
     def _internal_error(self, call: str, client: Client) -> int:
         tell_error(log, lambda: f"{_who(client)}: internal error in {call}")

@@ -1,17 +1,15 @@
 """What is put off, and the requests that come meanwhile."""
 
-import os
 from collections.abc import Callable, Hashable
-from typing import Any
+from functools import partial
 
 import pytest
 import trio
 
 from futebus.core.bus import Bus
-from futebus.core.channel import READERS_AT_ONCE, Broadcast, Channel
+from futebus.core.channel import READERS_AT_ONCE, Broadcast
 from futebus.core.client import Access, Effects, Owner
 from futebus.core.limits import Limits
-from futebus.fuse.files import OpenChannel
 from futebus.fuse.turns import REQUESTS_SHARE, Step, Turns
 from futebus.fuse.waiting import Calls
 
@@ -73,6 +71,28 @@ def test_requests_that_wait_are_all_served_before_the_next_step_if_they_are_quic
     run(turns, kernel, lambda: len(left) == 3)
     assert left[0] > 0
     assert left[1:] == [0, 0]
+
+
+def test_want_of_memory_ends_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    take, tries = turns.take, [MemoryError, MemoryError]
+
+    def fail() -> None:
+        if tries:
+            raise tries.pop()
+        take()
+
+    monkeypatch.setattr(turns, "take", fail)
+    done: list[str] = []
+
+    def step(name: str) -> bool:
+        done.append(name)
+        return len(done) == 1
+
+    for name, whose in ("one", 1), ("two", 1), ("three", 2):
+        turns.put(partial(step, name), whose)
+    run(turns, Kernel(0), lambda: not len(turns))
+    assert done == ["one", "three", "two", "one"]
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.03, 0.2])
@@ -170,89 +190,3 @@ def test_the_turns_of_a_broadcast_are_its_channel_s() -> None:
     what.later.extend([broadcast, behind, "token", channel])
     calls.settle(what, 7)
     assert put == [channel, channel, 7, 7]
-
-
-def test_who_cannot_be_told_later_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For want of memory: what a master has read is not lost by that."""
-
-    class Full(Turns):
-        def put(self, step: Step, whose: Hashable = None) -> None:
-            raise MemoryError
-
-    bus = Bus(Limits(max_queue=1))
-    calls = Calls(bus, Full())
-    master, _ = bus.create(b".U_x", Access(True, True), Owner(7, 7, 1), 0o644, 0)
-    slaves = [bus.open(master.channel, Access(True, True), Owner(7, 7, 1), 0)[0] for _ in range(100)]
-    handle = calls.add(OpenChannel(master, 1))
-    bus.write(slaves[0], b"one\n", 0)
-    for slave in slaves:
-        bus.poll(slave, arm=True)
-    woken: list[object] = []
-    monkeypatch.setattr(calls, "_wake", woken.append)
-    request: Any = None
-    assert calls.read(request, handle, 100, 0, os.O_NONBLOCK) == b"one\n"
-    assert len(woken) == 100
-    assert {*woken} == {*slaves}
-    assert not calls._put_off
-
-
-class Parked:
-    """Forty answers, one of which fails, and forty pollers."""
-
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls
-        self.told: list[object] = []
-        self.fails = 1
-        calls._finish = self.finish  # type: ignore[method-assign,assignment]
-        calls._wake = self.told.append  # type: ignore[method-assign,assignment]
-
-    def finish(self, token: object, _: object) -> None:
-        if token == 35 and self.fails:
-            self.fails -= 1
-            raise MemoryError
-        self.told.append(token)
-
-    def settle(self) -> None:
-        effects = Effects(0)
-        effects.finished += [(number, b"") for number in range(40)]
-        effects.ready += [f"poller {number}" for number in range(40)]  # type: ignore[misc]
-        self.calls.settle(effects, 7)
-
-
-def test_an_answer_for_which_there_is_no_memory_keeps_no_other_now_or_later() -> None:
-    turns = Turns()
-    parked = Parked(Calls(Bus(), turns))
-    parked.settle()
-    assert parked.told == [*range(32), *(f"poller {number}" for number in range(32))]
-    turns.finish()
-    assert len(parked.told) == 79
-    assert {*parked.told} == {*range(40), *(f"poller {number}" for number in range(40))} - {35}
-    parked.told.clear()
-    parked.settle()
-    turns.finish()
-    assert len(parked.told) == 80
-
-
-def test_the_end_does_not_wait_for_a_channel_that_fails_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turns()
-    bus = Bus(Limits(max_queue=1))
-    calls = Calls(bus, turns)
-    master, _ = bus.create(b".U_x", Access(True, True), Owner(7, 7, 1), 0o644, 0)
-    slave, _ = bus.open(master.channel, Access(True, True), Owner(7, 7, 1), 0)
-    handle = calls.add(OpenChannel(master, 1))
-    bus.write(slave, b"one\n", 0)
-    calls.settle(bus.shut_down(0))
-    bus.poll(slave, arm=True)
-    tries: list[object] = []
-
-    def fail(*arguments: object) -> None:
-        tries.append(arguments)
-        if len(tries) == 10:
-            pytest.fail("it is tried for ever")
-        raise MemoryError
-
-    monkeypatch.setattr(Channel, "tell_writable", fail)
-    request: Any = None
-    assert calls.read(request, handle, 100, 0, os.O_NONBLOCK) == b"one\n"
-    turns.finish()
-    assert tries
