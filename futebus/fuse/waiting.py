@@ -60,6 +60,8 @@ class Calls:
         """Parked writes that are further pieces of a split one; and the thread."""
         self._put_off: dict[int | None, deque[Effects]] = {}
         """Answers and pollers for which there was no time yet, by the user who has caused them."""
+        self._unknown: set[Request] = set()
+        """Calls that a signal has come for, and of which nobody else knows: see `_end_unknown`."""
         self._next_handle = 1
         self._failures_at_end = 0
         self._rests = Rests(self._end_rest, lambda: bool(self._put_off))
@@ -253,10 +255,18 @@ class Calls:
         """A signal for the caller of a parked call: see `_hooks.install`."""
         if self._end(request, errno.EINTR):
             return
-        if any(file.interrupt(request) for file in self._stats) or self._put_off:
-            return  # its answer may be among those that are put off
-        # Its answer was lost, for want of memory say. Nobody waits out of the reach of signals.
-        request.error(errno.EIO)
+        if any(file.interrupt(request) for file in self._stats):
+            return
+        self._unknown.add(request)
+        self._end_unknown()
+
+    def _end_unknown(self) -> None:
+        """Ends the calls that a signal has come for and whose answers were lost, for want of memory say.
+
+        The kernel says it once, and nobody waits out of the reach of signals. But an answer may only be put off.
+        """
+        while self._unknown and not self._put_off:
+            self._unknown.pop().error(errno.EIO)
 
     def settle(self, effects: Effects, user: int | None = None) -> None:
         """Answers the parked calls that have ended, and wakes pollers.
@@ -292,7 +302,9 @@ class Calls:
             try:
                 self._turns.put(partial(self._go_on, what, user), whose)
             except MemoryError:  # then at once
-                self._go_on(what, user)
+                for _ in range(_MOST_FAILURES):
+                    if not self._go_on(what, user):
+                        break
 
     def _put_off_rest(self, effects: Effects, user: int | None) -> None:
         if user in self._put_off:
@@ -316,6 +328,7 @@ class Calls:
             left.popleft()
         if not left:
             del self._put_off[user]
+            self._end_unknown()
         return bool(left)
 
     def _settle_some(self, effects: Effects) -> None:
@@ -337,6 +350,7 @@ class Calls:
         assert isinstance(token, Request)
         try:
             self._answer(token, answer)
+            self._unknown.discard(token)
         except Exception:
             tell_error(log, lambda: "internal error in the answer to a parked call")
 
@@ -360,10 +374,12 @@ class Calls:
         if isinstance(answer, int):
             request.written(answer)
             return
-        request.error(answer.errno)
-        if continued and answer.errno != errno.EAGAIN:  # last, since it takes memory; the next write(2) is served after this
+        if continued and answer.errno != errno.EAGAIN:
             file, caller = continued
-            file.swallow(answer, caller)
+            # Before it is answered, and its thread may end: its process is looked for. That may fail, the answer must not.
+            with contextlib.suppress(Exception):
+                file.swallow(answer, caller)
+        request.error(answer.errno)
 
     def _internal_error(self, call: str, client: Client) -> int:
         tell_error(log, lambda: f"{_who(client)}: internal error in {call}")

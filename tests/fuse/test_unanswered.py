@@ -199,6 +199,22 @@ def test_what_cannot_be_put_off_is_done_at_once(monkeypatch: pytest.MonkeyPatch)
     assert first.answers == second.answers == [3]
 
 
+def test_what_cannot_be_put_off_is_done_although_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(Limits(max_clients=5_000, max_clients_per_user=5_000))
+    writer = bench.open(b"B_x", Access(False, True))
+    readers = [bench.open(access=Access(True, False)) for _ in range(3 * READERS_AT_ONCE)]
+    reads = [bench.read(reader)[0] for reader in readers]
+    put, go_on = Fails(bench.turns.put), Fails(bench.bus.go_on, 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.turns, "put", put)
+        patch.setattr(bench.bus, "go_on", go_on)
+        first, _ = bench.write(writer, b"hello\n", 0)
+        bench.go_on()
+    assert put.times == go_on.times == 0
+    assert [read.answers for read in reads] == [[b"hello\n"]] * len(reads)
+    assert first.answers == [6]
+
+
 def test_what_can_neither_go_on_nor_be_ended_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     writer, _ = bench.open(b"A_x"), bench.open()
@@ -212,19 +228,35 @@ def test_what_can_neither_go_on_nor_be_ended_goes_on_later(monkeypatch: pytest.M
     assert (first.answers, second.answers) == ([len(data)], [5])
 
 
-def test_the_process_of_a_refused_thread_that_cannot_be_found_keeps_it_not_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise MemoryError
-
-    bench = Bench(Limits(max_queue=1, max_message=4 << 20, max_queue_bytes=8 << 20))
+def refused_in_its_second_piece(bench: Bench) -> list[bytes | int]:
+    """Returns the answers to that piece."""
     master, slave = bench.open(b".U_x"), bench.open()
     assert bench.write(slave, b"x" * (SPLIT_PIECE - 1) + b"\n", os.getpid())[1] == SPLIT_PIECE
     further, answer = bench.write(slave, b"y\n", os.getpid(), SPLIT_PIECE)
     assert answer is None
-    monkeypatch.setattr(OpenChannel, "swallow", fail)
     bench.calls.remove(master)
     bench.go_on()
-    assert further.answers == [-errno.ESRCH]
+    return further.answers
+
+
+LONG = Limits(max_queue=1, max_message=4 << 20, max_queue_bytes=8 << 20)
+
+
+def test_the_process_of_a_refused_thread_that_cannot_be_found_keeps_it_not_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(OpenChannel, "swallow", fail)
+    assert refused_in_its_second_piece(Bench(LONG)) == [-errno.ESRCH]
+
+
+def test_the_process_of_a_refused_thread_is_looked_for_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is answered, it may have ended, and nobody can tell whose it was."""
+    order: list[object] = []
+    monkeypatch.setattr(OpenChannel, "swallow", lambda *_: order.append("swallowed"))
+    monkeypatch.setattr(Request, "error", lambda _, number: order.append(number))
+    refused_in_its_second_piece(Bench(LONG))
+    assert order == ["swallowed", errno.ESRCH]
 
 
 def test_a_broadcast_ends_well_though_one_reader_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,17 +287,31 @@ def test_a_signal_ends_a_call_whose_answer_is_lost(monkeypatch: pytest.MonkeyPat
     assert lost.answers == [-errno.EIO]
 
 
-def test_a_signal_does_not_end_a_call_whose_answer_is_put_off() -> None:
+def test_a_signal_does_not_end_a_call_whose_answer_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But one whose answer is lost, when nothing is put off any more."""
     bench = Bench()
     writer = bench.open(b"B_x", Access(False, True))
     readers = [bench.open(access=Access(True, False)) for _ in range(50)]
     reads = [bench.read(reader)[0] for reader in readers]
     assert bench.write(writer, b"one\n", 0)[1] == 4
     late = [read for read in reads if not read.answers]
-    assert late
-    bench.interrupt(late[0])
+    assert len(late) > 2
+    for read in late[:2]:
+        bench.interrupt(read)
+    lost = late.pop()
+    bench.interrupt(lost)
+    answer = bench.calls._answer
+
+    def fail(request: Any, *given: Any) -> None:
+        if request is lost:
+            raise MemoryError
+        answer(request, *given)
+
+    monkeypatch.setattr(bench.calls, "_answer", fail)
     bench.go_on()
-    assert [read.answers for read in reads] == [[b"one\n"]] * 50
+    assert lost.answers == [-errno.EIO]
+    assert [read.answers for read in reads if read is not lost] == [[b"one\n"]] * 49
+    assert not bench.calls._unknown
 
 
 @pytest.mark.parametrize("is_put_off", [True, False], ids=["later", "at once"])
