@@ -22,7 +22,7 @@ from tests.helpers.mounts import LINGERING, Mount, Mounting, bash, run
 from tests.helpers.waiting import DEADLINE, until
 from tests.helpers.watching import WATCH
 
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stop
 
 
 def state_of(process: int) -> str:
@@ -119,8 +119,7 @@ print(libc.read(file, ctypes.create_string_buffer(100), 100), ctypes.get_errno()
 
 def stop_and_go_on(bus: Mount, process: "subprocess.Popen[str]") -> None:
     bus.wait_for_readers(1, "B_x")
-    os.kill(process.pid, signal.SIGSTOP)
-    until(lambda: state_of(process.pid) == "T", "it is stopped")
+    stop(process.pid)
     os.kill(process.pid, signal.SIGCONT)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..helpers.mounts import Mount, Mounting, bash, run
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stop
 from ..helpers.waiting import DEADLINE, until
 
 
@@ -72,8 +72,7 @@ def test_a_stopped_reader_goes_on_where_it_was(bus: Mount, start: Start) -> None
     cat = start("cat", bus / "B_log")
     assert cat.stdout
     bus.wait_for_readers(1, "B_log")
-    cat.send_signal(signal.SIGSTOP)
-    until(lambda: Path(f"/proc/{cat.pid}/stat").read_text().split()[2] == "T", "cat is stopped")
+    stop(cat.pid)
     bash(f"echo one > {bus / 'B_log'}; echo two > {bus / 'B_log'}")
     cat.send_signal(signal.SIGCONT)
     assert [cat.stdout.readline() for _ in range(2)] == ["one\n", "two\n"]

@@ -17,7 +17,7 @@ from futebus.host.mounted import mounted_on
 
 from ..helpers.mounts import Mount, Mounting, abort, device_of, hanging, run, unmount
 from ..helpers.processes import children, stat_of
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stop
 from ..helpers.users import BECOME, MOUNTER, NOBODY
 from ..helpers.waiting import DEADLINE, until
 from ..helpers.watching import abort_connection
@@ -58,7 +58,7 @@ def test_a_bus_that_was_unmounted_leaves_the_next_one_alone(
             if is_told:
                 bus.daemon.send_signal(signal.SIGTERM)
             if other and is_hung:
-                other.daemon.send_signal(signal.SIGSTOP)
+                stop(other.daemon.pid)
         with ExitStack() as stack:
             if other and is_hung:
                 stack.callback(other.daemon.send_signal, signal.SIGCONT)
@@ -151,7 +151,7 @@ def test_who_unmounts_late_leaves_the_next_one_alone(mounting: Mounting) -> None
     for _ in range(TRIES):
         bus = mounting("auto_unmount")
         [unmounter] = until(lambda: unmounters(bus), "it has one that unmounts")  # noqa: B023
-        os.kill(unmounter, signal.SIGSTOP)
+        stop(unmounter)
         try:
             bus.daemon.send_signal(signal.SIGTERM)
             until(lambda: waits_for_a_word(bus.daemon.pid), "the unmounter is told")  # noqa: B023

@@ -14,7 +14,7 @@ import pytest
 from futebus.client.leaving import LOOK_SECONDS
 
 from . import forked
-from .processes import kill_all, members, stat_of
+from .processes import kill_all, members, stat_of, tasks_of
 from .waiting import until
 from .watching import WATCH
 
@@ -52,12 +52,23 @@ def starting(*, are_copies: bool = False) -> Iterator[Start]:
             WATCH.sessions.discard(process.pid)
 
 
+def stop(pid: int) -> None:
+    """Stops a process, and waits until it is: who is only told to stop may be in a call that still gets something."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def is_stopped() -> bool:
+        stat = stat_of(str(pid))
+        tasks = [stat_of(task) for task in tasks_of(pid, stat.threads)] if stat else []
+        return all(task is None or task.state in "TZX" for task in tasks)
+
+    until(is_stopped, "it is stopped")
+
+
 @contextlib.contextmanager
 def stopped(process: "subprocess.Popen[Any]") -> Iterator[None]:
     """A program does nothing meanwhile."""
-    process.send_signal(signal.SIGSTOP)
     try:
-        until(lambda: (stat := stat_of(str(process.pid))) is None or stat.state in "TZ", "it is stopped")
+        stop(process.pid)
         yield
     finally:
         process.send_signal(signal.SIGCONT)

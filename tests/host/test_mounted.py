@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ..helpers.mounts import Mount, Mounting, device_of, run
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stop
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE
 
@@ -62,7 +62,7 @@ def test_both_ways_out_of_it(bus: Mount, remounting: Remounting) -> None:
 
 @pytest.mark.parametrize("command", ["record", "tmb", "sbus", "ubus"])
 def test_a_bus_that_hangs_is_said_to(bus: Mount, place: Path, start: Start, command: str) -> None:
-    bus.daemon.send_signal(signal.SIGSTOP)
+    stop(bus.daemon.pid)
     try:
         process = start(*typed(command, bus, place))
         assert process.stderr

@@ -21,7 +21,7 @@ from ..helpers.collectors import Collect, Collector
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Listening, Server, Serving
 from ..helpers.processes import stat_of
-from ..helpers.programs import stopped
+from ..helpers.programs import stop, stopped
 from ..helpers.published import ask
 from ..helpers.waiting import until
 from .links import Link, Linking
@@ -325,7 +325,7 @@ def test_what_comes_and_goes_while_a_delivery_stands_still_is_said(
     master = collect(bus / ".U_x")
     url = f"{keeping.url}/LINES/lines.a"
     link = waiting(linking, bus, url, place, master, b"first", script=script + COMMAND)
-    link.process.send_signal(signal.SIGSTOP)
+    stop(link.process.pid)
     until(lambda: not info_of(keeping.url).num_waiting, "its server waits for it no more")
     ended = time.monotonic()
     until(lambda: time.monotonic() > ended + 1, "it stands still for longer than a delivery asks for messages late as a rule")

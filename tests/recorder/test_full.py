@@ -13,7 +13,7 @@ from futebus.spool import Spool, SpoolWriter
 
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Server
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stop
 from ..helpers.published import wait_for_line
 from ..helpers.recorders import Recording, disk, fill, kill
 from ..helpers.waiting import DEADLINE, until
@@ -135,7 +135,7 @@ def test_an_end_takes_what_waits_if_there_is_room_for_a_spool_again(
     bus = mounting("max_queue=1000")
     recorder = recording(bus / "U_x", "--segment-bytes", "1M", spool=small_disk / "spool")
     drain = recorder.drain()
-    recorder.process.send_signal(signal.SIGSTOP)
+    stop(recorder.process.pid)
     kill(drain)
     for file in recorder.spool.glob("0*"):  # which have room for these lines
         file.unlink()
@@ -217,7 +217,7 @@ def test_a_disk_that_has_hardly_twice_what_is_kept_goes_on(bus: Mount, recording
     with disk(place, "2m") as small:
         recorder = recording(bus / "U_x", "--keep-bytes", "1M", spool=small / "spool")
         drain = recorder.drain()
-        os.kill(drain, signal.SIGSTOP)
+        stop(drain)
         writer = start(sys.executable, "-c", SAYING, bus / "U_x")
         bus.wait_for_blocked_writers(1, "U_x")
         os.kill(drain, signal.SIGCONT)

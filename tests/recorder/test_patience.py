@@ -21,7 +21,7 @@ from futebus.spool import Spool
 from ..helpers.descriptors import fill, leave
 from ..helpers.mounts import Mount, hanging
 from ..helpers.processes import inside_fuse, stack_of, stat_of
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stop
 from ..helpers.recorders import RECORD, TIRED, Recorder, Recording, Remounting, is_alive, kill
 from ..helpers.recorders import fill as fill_disk
 from ..helpers.waiting import DEADLINE, until
@@ -51,7 +51,7 @@ def test_who_waits_for_a_bus_may_be_stopped_meanwhile(bus: Mount, remounting: Re
     bus.daemon.wait()
     recorder.wait_for("; waiting")
     for _ in range(3):
-        os.kill(recorder.holder, signal.SIGSTOP)
+        stop(recorder.holder)
         stopped = time.monotonic()
         until(lambda: time.monotonic() > stopped + 2 * RETRY_SECONDS[1], "its pause is over")  # noqa: B023
         os.kill(recorder.holder, signal.SIGCONT)
@@ -73,7 +73,7 @@ def test_who_ends_may_be_stopped_meanwhile(bus: Mount, recording: Recording, fir
     code += "drain.Drain._read = lambda *args: time.sleep(0.005) or read(*args)\n"
     recorder = recording(bus / "U_x", command=[sys.executable, "-c", f"{code}sys.exit(record.main())"])
     both = [recorder.holder, drain := recorder.drain()]
-    os.kill(drain, signal.SIGSTOP)
+    stop(drain)
     (bus / "U_x").write_bytes(numbered(0, LINES))
     os.kill(recorder.holder, signal.SIGTERM)
     until(lambda: not (bus / "U_x").exists(), "it ends")
@@ -81,7 +81,7 @@ def test_who_ends_may_be_stopped_meanwhile(bus: Mount, recording: Recording, fir
         os.kill(drain, signal.SIGCONT)
         until(lambda: Spool(recorder.spool).end > 0, "it takes what waits")
     for each in reversed(both):
-        os.kill(each, signal.SIGSTOP)
+        stop(each)
     stopped = time.monotonic()
     until(lambda: time.monotonic() > stopped + END_SECONDS + 1, "running ones would have ended")
     for each in both if first == "holder" else reversed(both):
@@ -100,7 +100,7 @@ def test_a_signal_and_its_twin_in_a_pause_are_one(bus: Mount, recording: Recordi
     kill(recorder.drain())
     recorder.wait_for("the next one goes on")
     (bus / "U_x").write_bytes(numbered(0, 1000))
-    os.kill(recorder.holder, signal.SIGSTOP)
+    stop(recorder.holder)
     os.kill(recorder.holder, signal.SIGTERM)
     os.kill(recorder.holder, signal.SIGINT)
     os.kill(recorder.holder, signal.SIGCONT)
@@ -118,7 +118,7 @@ def test_a_signal_and_its_twin_at_a_takeover_are_one(bus: Mount, recording: Reco
     code += "SpoolLock.sign = signing; sys.exit(record.main())"
     recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
     drain = recorder.drain()
-    os.kill(drain, signal.SIGSTOP)
+    stop(drain)
     (bus / "U_x").write_bytes(numbered(0, 1000))
     os.kill(drain, signal.SIGTERM)
     kill(recorder.holder)
@@ -135,7 +135,7 @@ def test_a_signal_and_its_twin_are_one_though_the_bus_does_not_answer_meanwhile(
     code += "from futebus.commands import record; sys.exit(record.main())"
     recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
     drain = recorder.drain()
-    os.kill(drain, signal.SIGSTOP)
+    stop(drain)
     (bus / "U_x").write_bytes(numbered(0, 1000))
     hang()
     recorder.process.terminate()
@@ -181,7 +181,7 @@ def test_a_drain_that_cannot_be_killed_is_not_waited_for(bus: Mount, recording: 
     code += "sys.exit(record.main())"
     recorder = recording(bus / "U_x", command=[sys.executable, "-c", code])
     drain = recorder.drain()
-    os.kill(drain, signal.SIGSTOP)
+    stop(drain)
     try:
         (bus / "U_x").write_bytes(numbered(0, count))
         recorder.process.terminate()

@@ -17,7 +17,7 @@ from futebus.spool import Spool
 from ..helpers.clusters import Cluster
 from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.nats import Server, Serving
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stop
 from ..helpers.published import ask, last_of, lines_in, messages, proxied, wait_for_line
 from ..helpers.recorders import LASTING, PATIENT, RECORD, Recorder, Recording, is_alive, kill
 from ..helpers.waiting import until
@@ -199,7 +199,7 @@ def test_one_that_is_stopped_in_the_end_is_said_to_have_left_something(bus: Moun
     recorder = recording(bus / "U_x", "--to", to)
     (bus / "U_x").write_bytes(numbered(0, 10))
     wait_for_line(keeping.url, "lines", 10)
-    os.kill(recorder.publisher(), signal.SIGSTOP)
+    stop(recorder.publisher())
     (bus / "U_x").write_bytes(numbered(10, 20))
     recorder.end()
     assert recorder.words.endswith(": what is in the spool alone goes on when it is started again\n"), recorder.words

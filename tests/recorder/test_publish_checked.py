@@ -14,6 +14,7 @@ from futebus.spool import Spool
 
 from ..helpers.mounts import Mount
 from ..helpers.nats import Server
+from ..helpers.programs import stop
 from ..helpers.published import ask, confirming, lines_in, messages, wait_for_line
 from ..helpers.recorders import Recorder, Recording
 from ..helpers.waiting import until
@@ -216,7 +217,7 @@ def test_what_a_stream_confirmed_last_before_it_was_deleted_goes_to_the_next_one
         (bus / "U_x").write_bytes(numbered(at, at + 1))
         at += 1
         until(lambda: look().next == at, "the stream has it")  # noqa: B023
-        os.kill(publisher, signal.SIGSTOP)
+        stop(publisher)
         checked = look().checked
         if 0 < checked < at:
             break

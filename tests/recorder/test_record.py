@@ -19,7 +19,7 @@ from futebus.spool import NotASpool, Spool, SpoolWriter
 from ..helpers.insistent import Insistent
 from ..helpers.mounts import Mount, Mounting, bash, hanging, run
 from ..helpers.processes import has_blocked
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stop
 from ..helpers.recorders import RECORD, TIRED, Recording, Remounting, fill, is_alive, kill
 from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import lines_of, numbered
@@ -66,7 +66,7 @@ def test_what_is_there_stays_when_both_are_killed(bus: Mount, recording: Recordi
     running = writers(start, bus / "U_x", 2)
     until(lambda: Spool(recorder.spool).end > 1000, "lines come")
     holder, drain = recorder.holder, recorder.drain()
-    os.kill(drain, signal.SIGSTOP)  # it must not notice
+    stop(drain)  # it must not notice
     kill(holder)
     kill(drain)
     for writer in running:
@@ -118,7 +118,7 @@ def test_it_can_be_ended_while_it_pauses(bus: Mount, recording: Recording) -> No
 def test_both_get_the_signal_and_the_holder_is_dead(bus: Mount, recording: Recording) -> None:
     recorder = recording(bus / "U_x")
     holder, drain = recorder.holder, recorder.drain()
-    os.kill(drain, signal.SIGSTOP)
+    stop(drain)
     (bus / "U_x").write_bytes(b"one\n")
     os.kill(drain, signal.SIGTERM)
     kill(holder)
@@ -171,7 +171,7 @@ def test_who_takes_over_while_the_disk_is_slow_gets_each_signal(bus: Mount, reco
 def test_at_the_end_what_is_queued_is_taken(bus: Mount, recording: Recording, number: signal.Signals) -> None:
     recorder = recording(bus / "U_x")
     drain = recorder.drain()
-    os.kill(drain, signal.SIGSTOP)
+    stop(drain)
     (bus / "U_x").write_bytes(numbered(0, 1000))
     recorder.process.send_signal(number)
     until(lambda: not (bus / "U_x").exists(), "nobody else can come")
@@ -303,7 +303,7 @@ def test_a_holder_that_is_killed_while_it_ends_leaves_nobody_behind(bus: Mount, 
     recorder = recording(bus / "U_x")
     drain = recorder.drain()
     with open(bus / "U_x", "wb", buffering=0) as writer:
-        os.kill(drain, signal.SIGSTOP)
+        stop(drain)
         writer.write(b"one\ntwo\n")
         recorder.process.send_signal(signal.SIGTERM)
         until(lambda: not (bus / "U_x").exists(), "the channel is ended")
@@ -364,7 +364,7 @@ def test_a_spool_that_is_removed_ends_it(bus: Mount, recording: Recording, place
 def test_what_waits_when_the_spool_is_taken_away_is_told(bus: Mount, recording: Recording, place: Path, channel: str) -> None:
     recorder = recording(bus / channel)
     drain = recorder.drain()
-    os.kill(drain, signal.SIGSTOP)
+    stop(drain)
     (bus / channel).write_bytes(numbered(0, 10))
     recorder.spool.rename(place / "elsewhere")
     kill(drain)
@@ -452,7 +452,7 @@ def test_lines_are_found_again_whose_index_was_destroyed_before_the_drain_died(
     (bus / "U_x").write_bytes(numbered(0, 100))
     until(lambda: Spool(recorder.spool).end == 100, "they are taken")
     identity, drain = Spool(recorder.spool).id, recorder.drain()
-    os.kill(drain, signal.SIGSTOP)
+    stop(drain)
     assert bash(harm, cwd=recorder.spool).returncode == 0
     os.kill(drain, signal.SIGKILL)
     recorder.wait_for("the next one goes on")
