@@ -1,5 +1,6 @@
 """When lines that are taken are brought to the disk."""
 
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from futebus.recorder.recording import Recording
 from futebus.recorder.upkeep import Upkeep
 from futebus.spool import Spool, SpoolLock, SpoolWriter
 
-from ..helpers.waiting import until
+from ..helpers.waiting import DEADLINE, until
 from ..spool.spools import numbered
 
 
@@ -54,6 +55,7 @@ def test_what_comes_while_lines_are_brought_to_the_disk_is_brought_there_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
+    is_made = threading.Event()
     with (
         closing(SpoolLock(tmp_path / "spool", "B_x")) as lock,
         SpoolWriter(lock.path, "B_x", segment_bytes=1 << 20, lock=lock) as writer,
@@ -62,6 +64,7 @@ def test_what_comes_while_lines_are_brought_to_the_disk_is_brought_there_too(
         def sync(writer: SpoolWriter) -> None:
             synced.append(writer.end)
             if len(synced) == 1:
+                assert is_made.wait(DEADLINE)
                 writer.append(numbered(10, 20))
                 upkeep.look()
 
@@ -69,6 +72,7 @@ def test_what_comes_while_lines_are_brought_to_the_disk_is_brought_there_too(
         writer.append(numbered(0, 10))
         recording = Recording(tmp_path / "B_x", tmp_path / "spool", False, None, 1 << 20, None, None, 0.01)
         upkeep = Upkeep(writer, lock, recording, print)
+        is_made.set()
         try:
             until(lambda: synced == [10, 20], "they are brought to the disk")
         finally:
