@@ -41,6 +41,9 @@ BATCH_BYTES = select.PIPE_BUF
 PATIENCE = 0.5
 """Seconds that who reads stderr has in the end to take what waits."""
 
+DISK_PATIENCE = 10.0
+"""Seconds that a disk has for that, if stderr is a file: there is nobody who may never read it."""
+
 log = logging.getLogger(__name__)
 
 
@@ -210,9 +213,11 @@ class Stderr(_Calm):
 
     def __init__(self) -> None:
         super().__init__()
-        # A descriptor of its own: what is on 2 changes, while others' words are taken down for example.
+        # One of its own: what is on 2 changes, while others' words are taken down for example.
+        descriptor = os.dup(2)
+        self._patience = DISK_PATIENCE if stat.S_ISREG(os.fstat(descriptor).st_mode) else PATIENCE
         self._outlet = Outlet(
-            os.dup(2),
+            descriptor,
             lambda lost: _line(f"{self.prefix}({unlogged(lost)}: nobody read them in time)"),
         )
 
@@ -226,7 +231,7 @@ class Stderr(_Calm):
 
     def flush(self) -> None:
         """Gives who reads them a moment to take the last lines. It is the end: logging asks for this then, and never before."""
-        self._outlet.flush()
+        self._outlet.flush(self._patience)
 
     def _lose(self) -> None:
         self._outlet.lose()

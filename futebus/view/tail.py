@@ -147,6 +147,10 @@ class Lines:
         return taken
 
 
+def _shown(words: str) -> str:
+    return printable(clipped(words, MOST_WORDS))
+
+
 def _line(text: bytes, length: int) -> Line:
     end = min(len(text), SHOWN_BYTES)
     while len(text) > end > SHOWN_BYTES - 4 and text[end] & 0xC0 == 0x80:
@@ -361,12 +365,13 @@ class Tail:
         self._back = time.monotonic()
 
     def _say(self, words: str) -> None:
-        self.words = printable(clipped(words, MOST_WORDS))
+        self.words = _shown(words)
         self._tell()
 
     def _end(self, words: str) -> None:
+        self.words = _shown(words)  # first: who sees that it is over reads why
         self.is_open, self.is_over = False, True
-        self._say(words)
+        self._tell()
 
     def _tell(self) -> None:
         with contextlib.suppress(RuntimeError):  # who wanted to know has ended
