@@ -1,4 +1,7 @@
-"""Fixtures: mounted buses, and programs that do not outlive their test."""
+"""Fixtures: mounted buses, and programs that do not outlive their test.
+
+How hard Hypothesis tries: `FUTEBUS_EXAMPLES=5000` for a long night.
+"""
 
 import contextlib
 import os
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from .helpers import forked, java
 from .helpers.mounts import Mount, Mounting, device_of
@@ -26,6 +30,18 @@ pytest_plugins = [
     "tests.helpers.sparks",
     "tests.helpers.users",
 ]
+
+settings.register_profile(
+    "futebus",
+    max_examples=int(os.environ.get("FUTEBUS_EXAMPLES", "200")),
+    stateful_step_count=50,
+    # All but `explain`, which takes longer than the rest together on a long history of calls.
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink],
+    # A busy machine is no failure.
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("futebus")
 
 LOG_SHOWN = 4000
 """How much of each log is shown when a test has failed, in characters."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from .helpers import forked
-from .helpers.mounts import FUTEBUS, Mount
+from .helpers.mounts import FUTEBUS, Mount, unused
 from .helpers.processes import links_of, members
 from .helpers.waiting import DEADLINE
 
@@ -25,7 +25,7 @@ def had(bus: Mount) -> dict[str, object]:
         "directory": os.readlink(f"/proc/{pid}/cwd"),
         "open": sorted(re.sub(r"\d+", "", what) for _, what in links_of(pid)),
         "session and group": (os.getsid(pid), os.getpgid(pid)),
-        "first": bus.told()["inside"],
+        "first": unused(bus),
     }
 
 

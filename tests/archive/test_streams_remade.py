@@ -13,7 +13,7 @@ from futebus.archive.order import sentence
 from futebus.nats.errors import NoStream
 
 from ..helpers.nats import Server, keeping, serving
-from ..helpers.programs import Start
+from ..helpers.programs import Start, stopped
 from ..helpers.streams import NAME, Filled, Filling, filling
 from ..helpers.waiting import SLOW, until
 from .archives import COMMAND, QUICK, table
@@ -40,7 +40,8 @@ def test_a_stream_that_is_made_anew_while_it_is_archived(filled: Filled, start: 
         assert process.poll() is None, shown.read_text()
 
     wait()
-    filled.remake()
+    with stopped(process):  # or it may find that there is none
+        filled.remake()
     said += filled.fill(2)
     wait()
     filled.do(lambda stream: stream.jetstream.delete_stream(NAME))
@@ -69,7 +70,8 @@ def test_one_that_is_strict_ends_then(filled: Filled, start: Start, place: Path)
     said = filled.fill(3)
     process = start(*COMMAND, *QUICK, "-q", "--every", "1s", "--strict", filled.url, root)
     until(lambda: process.poll() is not None or archived(root) == len(said), "archived", SLOW)
-    filled.remake()
+    with stopped(process):  # or it may find that there is none
+        filled.remake()
     words = process.communicate(timeout=SLOW)[1]
     assert re.fullmatch(
         rf"futebus-archive: {filled.url} is another stream than the query has read: it was made anew, at 20\S+;"

@@ -392,6 +392,7 @@ def test_who_reads_does_not_wait_for_the_master_behind_what_who_sends_has_kept(
         with contextlib.suppress(ValueError):
             slave.send("text")
 
+    monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
     monkeypatch.setattr(slave, "_acquire", acquire_late)
     monkeypatch.setattr(slave, "_keep", keep_slowly)
     sending = aside(send)
@@ -729,10 +730,13 @@ def test_what_is_past_before_it_could_be_read_is_not_said(bus: Mount, monkeypatc
     master = client.collect(bus / "U_x")
     with client.connect(bus / "U_x", again=True, say=said.append) as slave:
         words = iter(["it is dead"])
+        is_there = threading.Event()
 
         def find(*how: Any) -> int:
             if not said:
                 raise mounted.NoBus(next(words, "it is gone"), errno.ENOTCONN)
+            if how[1] == "+U_x":  # or that there is no master may be said too
+                assert is_there.wait(DEADLINE)
             return enter(*how)
 
         monkeypatch.setattr("futebus.client.errors._OWN", ("futebus.", "contextlib", __name__))
@@ -741,6 +745,7 @@ def test_what_is_past_before_it_could_be_read_is_not_said(bus: Mount, monkeypatc
         master.close()
         until(lambda: said, "it waits")
         with client.collect(bus / "U_x") as master:
+            is_there.set()
             until(lambda: slave.joins == 2, "it is there again")
             master.send("hello")
             reading.join(DEADLINE)

@@ -1,25 +1,11 @@
 """What the daemon keeps: `_stat` counts it, and nothing of it is left when those are gone for whom it was kept."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from ..helpers.kernel import linux
-from ..helpers.mounts import Mount
+from ..helpers.mounts import Mount, unused
 from ..helpers.waiting import until
-
-
-def unused(bus: Mount) -> Mapping[str, int]:
-    """What the daemon keeps of a bus that nobody uses. Another test's view of all buses may look at it for a moment."""
-    inside: Mapping[str, int] = {}
-
-    def is_unused() -> bool:
-        nonlocal inside
-        inside = bus.inside()
-        return not any(count for what, count in inside.items() if what != "tasks")
-
-    until(is_unused, "nobody uses it")
-    return inside
 
 
 def test_what_comes_with_clients_goes_with_them(bus: Mount) -> None:
@@ -34,7 +20,7 @@ def test_what_comes_with_clients_goes_with_them(bus: Mount) -> None:
 
 
 def test_names_that_are_used_once_do_not_pile_up(bus: Mount) -> None:
-    before = bus.inside()
+    before = unused(bus)
     for number in range(300):
         os.close(os.open(bus / f".U_answers.{number}", os.O_RDWR | os.O_CREAT))
     if linux() < (6, 18):  # it cannot be asked to forget them, and does when memory is short

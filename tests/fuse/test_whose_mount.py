@@ -15,7 +15,7 @@ from futebus.fuse import mountpoint
 from futebus.fuse.mountpoint import is_left, take_away
 from futebus.host.mounted import mounted_on
 
-from ..helpers.mounts import Mount, Mounting, abort, device_of, hanging, run, unmount
+from ..helpers.mounts import MNT_DETACH, Mount, Mounting, abort, device_of, hanging, run, unmount
 from ..helpers.processes import children, stat_of
 from ..helpers.programs import Start, stop
 from ..helpers.users import BECOME, MOUNTER, NOBODY
@@ -34,7 +34,7 @@ def with_numbers(mounting: Mounting, bus: Mount, *options: str) -> Mount | None:
     """
     before = mounted_on(str(bus.path))
     assert before
-    unmount(bus.path)
+    unmount(bus.path, MNT_DETACH)  # as long as another test's view of all buses holds it, its numbers are not free
     for _ in range(3):
         other = mounting(*options, at=bus.path)
         there = mounted_on(str(bus.path))

@@ -475,6 +475,7 @@ HASTY = """
 import sys
 from futebus.gateways.ubus import serving
 serving.GONE_SECONDS = 0.5
+serving.SWEEP_SECONDS = 3600.0  # or who sweeps may be the first to make a place, of which nothing is said
 from futebus.commands.ubus import main
 sys.exit(main())
 """

@@ -57,6 +57,9 @@ def device_of(mountpoint: Path) -> str | None:
     return found
 
 
+MNT_DETACH = 2
+
+
 def unmount(directory: Path, flags: int = 0) -> None:
     """Unmounts a file system by umount2(2). umount(8) would ask it something first."""
     if _LIBC.umount2(os.fsencode(directory), flags):
@@ -356,3 +359,16 @@ def mounted_by_fstab(place: Path, name: str, options: str, commands: str) -> "su
         umount {target}
         """
     return run("unshare", "--mount", "sh", "-c", script)
+
+
+def unused(bus: Mount) -> Mapping[str, int]:
+    """What the daemon keeps of a bus that nobody uses. Another test's view of all buses may look at it for a moment."""
+    inside: Mapping[str, int] = {}
+
+    def is_unused() -> bool:
+        nonlocal inside
+        inside = bus.inside()
+        return not any(count for what, count in inside.items() if what != "tasks")
+
+    until(is_unused, "nobody uses it")
+    return inside

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ..helpers.mounts import Mount, Mounting, device_of, run
+from ..helpers.mounts import Mount, Mounting, device_of, have_unmounted
 from ..helpers.programs import Start, stop
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE
@@ -52,7 +52,9 @@ def test_a_dead_bus_is_called_dead(mounting: Mounting, place: Path, start: Start
 
 def test_both_ways_out_of_it(bus: Mount, remounting: Remounting) -> None:
     removes = killed(bus).split("'")[3]
-    assert run(*removes.split()).returncode == 0
+    *command, directory = removes.split()
+    assert directory == str(bus.path)
+    have_unmounted(bus.path, *command)
     assert device_of(bus.path) is None
     again = Mount(bus.path, bus.log)
     killed(again)

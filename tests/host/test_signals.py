@@ -136,7 +136,7 @@ from pathlib import Path
 from futebus.host.signals import take_signal
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
-waiting, end = os.getpid(), time.monotonic() + 0.5
+waiting, end = os.getpid(), time.monotonic() + 2.2
 child = os.fork()
 if not child:
     while Path(f"/proc/{waiting}/stat").read_text().rpartition(")")[2].split()[0] != "S":
@@ -148,7 +148,7 @@ if not child:
         os.kill(waiting, signal.SIGTERM)
     os.kill(waiting, signal.SIGCONT)
     os._exit(0)
-print(take_signal({signal.SIGTERM}, 0.4))
+print(take_signal({signal.SIGTERM}, 2.0))
 os.waitpid(child, 0)
 print(take_signal({signal.SIGTERM, signal.SIGCHLD}, None))
 """

@@ -17,11 +17,20 @@ LINK = [sys.executable, "-m", "futebus.commands.link"]
 PATIENT = f"""
 import sys
 from futebus.commands.link import main
-from futebus.links import link
-link.FAREWELL_SECONDS = {DEADLINE}
+from futebus.links import link, running
+link.FAREWELL_SECONDS = link.END_SECONDS = running.GRACE = {DEADLINE}
 sys.exit(main())
 """
 """One that sends all that waits before it ends, though its machine stands still for a moment."""
+
+UNHURRIED = f"""
+import sys
+from futebus.commands.link import main
+from futebus.links import channel, delivery, link, running
+link.END_SECONDS = channel.SOON_SECONDS = delivery.END_SECONDS = running.GRACE = {DEADLINE}
+sys.exit(main())
+"""
+"""One that waits in the end for its bus, though that stands still for a moment, and not for its server."""
 
 
 class Link:

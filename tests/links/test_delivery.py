@@ -137,6 +137,24 @@ def test_outsiders_and_filters(bus: Mount, linking: Linking, keeping: Server, co
     link.end()
 
 
+SPOKEN = f"""
+import logging, sys
+from futebus.commands.link import main
+from futebus.host.voice import Voice
+from futebus.links import delivery, running
+
+def warn(self, words, really=Voice.warn):
+    really(self, words)
+    for handler in logging.getLogger().handlers:
+        handler._outlet.flush({DEADLINE})
+
+Voice.warn = warn
+delivery.END_SECONDS = running.GRACE = {DEADLINE}
+sys.exit(main())
+"""
+"""A link that goes on when what it warns of has been said, since it may be killed then, and that ends in its own time."""
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_it_is_killed_again_and_again(
     mounting: Mounting, linking: Linking, keeping: Server, collect: Collect, place: Path, number: signal.Signals
@@ -147,13 +165,13 @@ def test_it_is_killed_again_and_again(
     chance = random.Random(number)
     words = ""
     for _ in range(12):
-        link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place, is_ready=False)
+        link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place, is_ready=False, script=SPOKEN)
         more = min(master.size + chance.choice((1, 100_000, 1_000_000)), len(data))
         until(lambda more=more: master.size >= more, "lines come")  # type: ignore[misc]
         link.process.send_signal(number)
         link.process.wait()
         words += link.words
-    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place)
+    link = deliver(linking, bus / "U_x", f"{keeping.url}/LINES", place, script=SPOKEN)
     until(lambda: master.data.endswith(numbered(99_999, 100_000, 1)), "the last one comes")
     link.end()
     words += link.words
@@ -321,7 +339,7 @@ def test_from_writers_on_two_buses_to_a_master_on_a_third(
     url = f"{keeping.url}/LINES/lines.>"
     words = ""
     for round_ in range(6):
-        link = deliver(linking, third / "U_all", url, place, "--wait", is_ready=False)
+        link = deliver(linking, third / "U_all", url, place, "--wait", is_ready=False, script=SPOKEN)
         before = master.size
         # All may have come, if rounds take long.
         until(lambda before=before: master.size > before + 10_000 or master.data.count(b"\n") >= 80_000, "lines come")  # type: ignore[misc]

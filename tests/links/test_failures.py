@@ -21,7 +21,7 @@ from ..helpers.nats import Listening, Server, Serving
 from ..helpers.programs import Start, leave_behind, stopped
 from ..helpers.recorders import Remounting
 from ..helpers.waiting import DEADLINE, until
-from .links import PATIENT, Link, Linking, linked
+from .links import PATIENT, UNHURRIED, Link, Linking, linked
 from .test_link import say
 
 
@@ -210,7 +210,7 @@ def test_what_comes_too_late_for_a_bus_that_is_well_is_no_fault_of_the_bus(
 ) -> None:
     bus = mounting("max_queue=4000000,max_queue_bytes=64M")
     reader, outsider = collect(bus / "B_x"), listening(nats.url)
-    link = linking(bus / "B_x", nats / "x")
+    link = linking(bus / "B_x", nats / "x", script=UNHURRIED)
     block = b"".join(b"%06d xxx\n" % number for number in range(60_000))
     for _ in range(60):
         outsider.say("x", block)
@@ -230,7 +230,7 @@ def unsent(link: Link) -> int:
 
 def test_what_waits_in_the_bus_in_the_end_is_said_too(bus: Mount, nats: Server, linking: Linking) -> None:
     """More than waits for a server that is away, and more than waits for a link."""
-    link = linking(bus / "B_x", nats / "x")
+    link = linking(bus / "B_x", nats / "x", script=UNHURRIED)
     nats.kill()
     link.wait_for("; waiting")
     with (bus / "B_x").open("wb", buffering=0) as channel:

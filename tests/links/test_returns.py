@@ -641,7 +641,7 @@ def test_what_its_consumer_has_handed_to_somebody_else_comes_all_the_same(
     assert ask(keeping.url, work) in [numbered(number, number + 1) for number in range(10, 20)]
     data += numbered(10, 20)
     wait_for(master, data)
-    assert f"messages of its consumer {name} have gone elsewhere; waiting" in link.words
+    link.wait_for(f"messages of its consumer {name} have gone elsewhere; waiting")
     link.end()
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -141,11 +142,17 @@ def test_a_second_master_waits_for_the_first(bus: Mount, place: Path, draining: 
     drain.wait_until_joined()
 
 
-def test_a_channel_that_was_removed_is_opened_anew(bus: Mount, place: Path, draining: Draining) -> None:
+def test_a_channel_that_was_removed_is_opened_anew(
+    bus: Mount, place: Path, draining: Draining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_look, is_removed = threading.Event(), Drain._is_removed
+    monkeypatch.setattr(Drain, "_is_removed", lambda drain, file: may_look.is_set() and is_removed(drain, file))
     drain = draining(bus / "B_x").wait_until_joined()
     old = os.open(bus / "B_x", os.O_WRONLY)
     (bus / "B_x").unlink()
     os.write(old, b"old\n")
+    drain.wait_for_lines(1)
+    may_look.set()
     drain.wait_for("the channel has been removed")
     bus.wait_for_live("B_x", "peer")
     (bus / "B_x").write_bytes(b"new\n")

@@ -268,7 +268,7 @@ def test_what_an_outsider_has_said_there(bus: Mount, keeping: Server, place: Pat
 
 def test_how_a_stream_is_made(bus: Mount, recording: Recording, keeping: Server) -> None:
     limits = ("--stream-subjects", "lines.>", "--stream-max-bytes", "1G", "--stream-max-age", "1d")
-    recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a", *limits).end()
+    recording(bus / "U_x", "--to", f"{keeping.url}/LINES/lines.a", *limits, command=LASTING).end()
 
     async def work(stream: Stream) -> None:
         config = (await stream.jetstream.stream_info("LINES")).config

@@ -13,7 +13,7 @@ from futebus.spool import Spool
 from ..helpers.mounts import Mount, run
 from ..helpers.nats import Server
 from ..helpers.published import lines_in, messages, wait_for_line
-from ..helpers.recorders import PATIENT, Recording
+from ..helpers.recorders import LASTING, PATIENT, Recording
 from ..helpers.waiting import until
 from ..spool.spools import numbered
 
@@ -49,7 +49,7 @@ def test_one_that_is_refused_later_goes_on_recording(bus: Mount, recording: Reco
     wait_for_line(keeping.url, "lines", 10)
     first.end()
     with stopped(keeping):
-        second = recording(bus / "U_x", "--to", to, spool=place / "second")
+        second = recording(bus / "U_x", "--to", to, spool=place / "second", command=LASTING)
     second.wait_for("LINES has lines of the spool")
     (bus / "U_x").write_bytes(numbered(0, 5))
     until(lambda: Spool(second.spool).end == 5, "lines are recorded")

@@ -278,7 +278,8 @@ def test_a_signal_that_comes_twice_is_one(bus: Mount, recording: Recording, star
         running = writers(start, bus / "U_x", 1, 20_000)
         until(lambda: bus.channel("U_x")["messages_in"] != 0, "lines come")
         for _ in range(2):
-            os.killpg(recorder.process.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended, and been waited for by `send_signal`
+                os.killpg(recorder.process.pid, signal.SIGTERM)
             recorder.process.send_signal(signal.SIGTERM)
         assert recorder.process.wait(DEADLINE) == 0, recorder.words
         assert "ended before everything" not in recorder.words
@@ -431,13 +432,20 @@ def test_one_that_is_written_to_after_that_says_so(bus: Mount, recording: Record
 
 @pytest.mark.parametrize("is_told", [False, True], ids=["", "told to end"])
 @pytest.mark.parametrize("harm", ["rm -f *.index", "rm -f *.lines", "truncate -s 50 *.lines", "truncate -s 0 *.index"])
-def test_one_whose_newest_file_is_destroyed_says_so(bus: Mount, recording: Recording, harm: str, is_told: bool) -> None:
-    recorder = recording(bus / "B_x")
+def test_one_whose_newest_file_is_destroyed_says_so(
+    bus: Mount, recording: Recording, place: Path, harm: str, is_told: bool
+) -> None:
+    """When it brings its lines to the disk: nothing comes any more with which it would look again."""
+    code = "import pathlib, sys, time; from futebus.commands import record; from futebus.recorder import upkeep\n"
+    code += "def sync(self, synced=upkeep.Upkeep._sync):\n"
+    code += " while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n"
+    code += " synced(self)\n"
+    code += "upkeep.Upkeep._sync = sync; sys.exit(record.main(sys.argv[2:]))"
+    recorder = recording(bus / "B_x", command=[sys.executable, "-c", code, str(place / "harmed")])
     (bus / "B_x").write_bytes(numbered(0, 100))
     until(lambda: Spool(recorder.spool).end == 100, "they are taken")
     assert bash(harm, cwd=recorder.spool).returncode == 0
-    with contextlib.suppress(FileNotFoundError):  # it has seen it
-        (bus / "B_x").write_bytes(numbered(100, 20))
+    (place / "harmed").touch()
     if is_told:
         recorder.process.send_signal(signal.SIGTERM)
     assert recorder.process.wait(DEADLINE) == 1
@@ -477,6 +485,7 @@ def test_retention(bus: Mount, recording: Recording, start: Start) -> None:
     running = writers(start, bus / "U_x", 1, 100_000)
     assert running[0].wait(DEADLINE) == 0
     until(lambda: Spool(recorder.spool).end == 100_000, "it is taken")
+    until(lambda: Spool(recorder.spool).begin >= 60_000, "the old ones are gone")
     recorder.end()
     kept = lines_of(recorder.spool)
     assert 2 << 20 <= len(kept) <= 4 << 20

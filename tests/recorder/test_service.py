@@ -17,7 +17,7 @@ from futebus.spool import NotASpool, Spool
 
 from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.programs import Start
-from ..helpers.recorders import RECORD, Recorder, Recording, Remounting
+from ..helpers.recorders import RECORD, Recorder, Recording, Remounting, is_alive
 from ..helpers.waiting import until
 from ..spool.spools import lines_of, numbered
 from ..spool.writers import finish, numbers_of, wait_for_more, writers
@@ -106,8 +106,10 @@ def test_a_restart_of_the_service_loses_nothing(bus: Mount, recording: Recording
         [client] = bus.clients("U_x", role="master")
         assert client["pid"] == opener
         if number == 1:  # both at once, which is what a service manager does when it is in a hurry
+            drain = recorder.drain()
             os.killpg(recorder.process.pid, signal.SIGKILL)
             recorder.process.wait()
+            until(lambda: not is_alive(drain), "it is dead, too")  # noqa: B023
         else:
             recorder.end()
             manager.wait_for("STOPPING=1")

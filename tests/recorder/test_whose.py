@@ -12,7 +12,7 @@ from futebus.spool import Spool
 from ..helpers.mounts import Mount, Mounting, run
 from ..helpers.nats import Server
 from ..helpers.published import ask, lines_in, messages, wait_for_line
-from ..helpers.recorders import RECORD, Recording, kill
+from ..helpers.recorders import LASTING, PATIENT, Recording, kill
 from ..helpers.waiting import until
 from ..spool.spools import numbered
 
@@ -30,7 +30,7 @@ def test_an_old_copy_that_has_new_lines_is_refused(bus: Mount, recording: Record
     wait_for_line(keeping.url, "lines", 20)
     recorder.end()
     with keeping.hanging():
-        copy = recording(bus / "U_x", "--to", to, spool=place / "copy")
+        copy = recording(bus / "U_x", "--to", to, spool=place / "copy", command=LASTING)
         copy.wait_for("does not answer")
         (bus / "U_x").write_bytes(numbered(100, 130))
         until(lambda: Spool(copy.spool).end == 40, "it is recorded all the same")
@@ -71,7 +71,7 @@ def test_a_subject_is_taken_over_once(mounting: Mounting, recording: Recording, 
     first = recording(bus / "U_x", *words)
     (bus / "U_x").write_bytes(numbered(0, 10))
     wait_for_line(keeping.url, "lines", 10)
-    second = recording(bus / "U_y", *words, spool=place / "other")
+    second = recording(bus / "U_y", *words, spool=place / "other", command=LASTING)
     second.wait_for(f"lines is taken over from the spool {Spool(first.spool).id} of ")
     second.end()
     second = recording(bus / "U_y", *words[:2], spool=place / "other")  # it has, though it has published nothing yet
@@ -80,7 +80,7 @@ def test_a_subject_is_taken_over_once(mounting: Mounting, recording: Recording, 
     (bus / "U_x").write_bytes(b"lost\n")
     first.wait_for("if that one is gone for good, a new spool with --take-over goes on behind it")
     first.end()
-    done = run(*RECORD, *words, bus / "U_x", first.spool)
+    done = run(*PATIENT, *words, bus / "U_x", first.spool)
     assert (done.returncode, "one publisher a subject" in done.stderr) == (1, True)
     (bus / "U_y").write_bytes(b"two\n")
     until(lambda: len(messages(keeping.url)) == 3, "it is published")

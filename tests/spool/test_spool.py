@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -220,12 +221,22 @@ def test_who_is_about_to_end_is_waited_for(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "moved", "unlocked"])
-def test_who_waits_for_a_spool_gets_the_one_that_is_there_then(path: Path, how: str) -> None:
+def test_who_waits_for_a_spool_gets_the_one_that_is_there_then(path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Nobody else would see that he writes another, or that two write one."""
     writer = small(path)
     before = Spool(path).id
+    take, has_tried = SpoolLock._take, threading.Event()
+
+    def trying(lock: SpoolLock) -> None:
+        try:
+            take(lock)
+        finally:
+            has_tried.set()
+
+    monkeypatch.setattr(SpoolLock, "_take", trying)
     with ThreadPoolExecutor() as threads:
         second = threads.submit(lambda: SpoolLock(path, "B_x", patience=DEADLINE))
+        assert has_tried.wait(DEADLINE), "it has seen that somebody has it"
         with pytest.raises(TimeoutError):
             second.result(0.2)
         if how == "removed":  # as rm -r does, which takes its time

@@ -15,6 +15,8 @@ from futebus.view.shares import MOST_LEFT, SHARE
 from futebus.view.there import MOST_BUSES, MOST_OF_USER, MOST_REFUSED, There
 from futebus.view.told import FOUND, NAMED
 
+from ..helpers.waiting import until
+
 Mounted = Callable[..., None]
 
 ANN, BOB = 64001, 64002
@@ -166,4 +168,4 @@ def test_where_the_mount_table_cannot_be_read(table: list[Mount], monkeypatch: p
 
 
 def test_the_real_one() -> None:
-    assert set(There().find()) <= {Path(each.path) for each in mounts()}
+    until(lambda: set(There().find()) <= {Path(each.path) for each in mounts()}, "they are mounted; others come and go")

@@ -54,6 +54,7 @@ def test_what_comes_while_a_query_is_stopped_comes_after_its_next_start(
         sent += writer.wait()
         until(lambda: Spool(tmp_path / "spool").end >= sent, "all is there")  # noqa: B023
         assert Spool(tmp_path / "spool").end == sent
+        until(lambda: not bus.clients("U_jobs"), "the query has left")
     assert "unread" not in bus.words
 
 

@@ -59,6 +59,7 @@ class Recorded(Round):
         """Starts the writers of all."""
         for number in range(self.sources):
             self.write(number, "U_x")
+        until(lambda: all(Spool(self.spool(number)).end for number in range(self.sources)), "somebody has written on each")
 
     # ------------------------------------------------------------------------------------------ harms
 

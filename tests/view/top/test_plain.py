@@ -37,7 +37,7 @@ def test_once(mounting: Mounting, start: Start) -> None:
     writer = os.open(bus / "B_log", os.O_WRONLY)
     bus.touch(os.fsdecode(b"B\x1b[31m[red]\xff"))
     bus.touch("B" + "y" * 254)
-    process = start(*ONCE, bus.path)
+    process = start(*COMMAND, "--once", "-i", "2", bus.path)
     # The second look comes when the first one is over: somebody writes all the time.
     while process.poll() is None:
         os.write(writer, b"0123456\n")

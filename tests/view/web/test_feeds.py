@@ -33,6 +33,12 @@ def test_channels_clients_and_rates(bus: Mount, place: Path, start: Start) -> No
     reader = os.open(bus.touch("B_log"), os.O_RDONLY)
     writer = os.open(bus / "B_log", os.O_WRONLY)
     served = Web(start, place, bus.path)
+
+    def is_seen() -> bool:
+        with served.stream("/events") as events:
+            return bool(events.next("past"))
+
+    until(is_seen, "it is seen")
     with served.stream("/events", bus=str(bus.path), channel="B_log") as events:
         assert [each["bus"] for each in events.next("past")] == [str(bus.path)]
         os.write(writer, b"abc\n" * 5)
@@ -42,7 +48,7 @@ def test_channels_clients_and_rates(bus: Mount, place: Path, start: Start) -> No
         assert (channel["name"], channel["type"], channel["state"], channel["clients"]) == ("B_log", "B", "live", 2)
         assert (channel["messages_in"], channel["bytes_in"], channel["waiting"], channel["kept"]) == (5, 20, 5, False)
         assert channel["rates"] == told["rates"]
-        clients = events.next("clients")
+        clients = events.clients()
         assert (clients["bus"], clients["channel"], clients["number"]) == (str(bus.path), "B_log", channel["number"])
         assert [(each["access"], each["sent"], each["pid"]) for each in clients["clients"]] == [
             ("-w", 5, os.getpid()),

@@ -59,7 +59,7 @@ def test_how_far_a_recorder_is(bus: Mount, place: Path, start: Start) -> None:
     with served.stream("/events", bus=str(bus.path), channel="U_jobs") as events:
 
         def told() -> bool:
-            [client] = events.next("clients")["clients"]
+            [client] = events.clients()["clients"]
             keeper = client["keeper"] or {}
             assert keeper.get("command", "futebus-record") == "futebus-record"
             return keeper.get("lines") == 2 and keeper["lost"] == 0 and keeper["last"] > 1e9
@@ -157,7 +157,7 @@ def test_whose_spool_hangs_keeps_no_other_from_being_seen(
     until(lambda: _lines(known.find(together(bus, stranger, pid)), pid) == 2, "it is found again")
     assert known.find(together(bus, stranger, pid))[stranger] == Keeper("futebus-record", {})
     assert visits._places.taken(NOBODY["user"]) == 1, "one hangs, and no second"
-    assert f"/proc/{stranger}" not in open_files()
+    until(lambda: f"/proc/{stranger}" not in open_files(), "that is closed")
     trap.close()
     until(lambda: not visits._places.taken(NOBODY["user"]), "it has come back")
 

@@ -184,10 +184,10 @@ def test_a_channel_that_has_lost_its_name(bus: Mount, place: Path, start: Start)
         assert tail.next("lines")["lines"] == ["new"]
         removed = next(each for each in bus.told()["channels"] if each["state"] == "removed")
         with served.stream("/events", bus=str(bus.path), channel="B_log", number=str(removed["number"])) as old:
-            told = old.next("clients")
+            told = old.clients()
             assert (told["number"], [each["access"] for each in told["clients"]]) == (removed["number"], ["-w"])
         with served.stream("/events", bus=str(bus.path), channel="B_log") as new:
-            assert [each["access"] for each in new.next("clients")["clients"]] == ["r-+"]
+            assert [each["access"] for each in new.clients()["clients"]] == ["r-+"]
         for nonsense in ("x", "-1", "9" * 20, "9" * 5000):
             with served.stream("/events", bus=str(bus.path), channel="B_log", number=nonsense) as none:
                 assert none.next("clients")["clients"] == []

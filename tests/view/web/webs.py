@@ -164,8 +164,16 @@ class Events:
         return next(self._left)
 
     def bus(self, number: int = 0) -> Any:
-        """A bus as it is told next."""
-        return self.next("buses")["buses"][number]
+        """A bus as it is told next. What is slow to answer is first told of before it was seen."""
+        while (told := self.next("buses")["buses"][number])["trouble"] == "not seen yet":
+            pass
+        return told
+
+    def clients(self) -> Any:
+        """The clients of a channel that has some, as they are told next."""
+        while not (told := self.next("clients"))["clients"]:
+            pass
+        return told
 
     def bus_when(self, condition: Any, number: int = 0) -> Any:
         """A bus as soon as this is true of it."""
