@@ -8,6 +8,8 @@ import pty
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -277,3 +279,23 @@ def test_a_service_manager_that_is_stuck_stops_nobody(place: Path, start: Start)
             abort(directory)
     assert ServiceManager({"NOTIFY_SOCKET": address}).tell("READY=1") is False
     assert ServiceManager({}).tell("READY=1") is True
+
+
+BUSY = """
+import logging, time
+from futebus.host import logs
+
+def write(self, data, really=logs.Outlet._write):
+    time.sleep(2 * logs.PATIENCE)
+    really(self, data)
+
+logs.Outlet._write = write
+logs.to_stderr(None, logging.INFO)
+logs.log.info("the last words")
+"""
+
+
+def test_the_last_words_wait_for_a_disk_that_is_busy(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        assert subprocess.run([sys.executable, "-c", BUSY], stderr=log, timeout=DEADLINE, check=False).returncode == 0
+    assert (tmp_path / "log").read_text() == "futebus: the last words\n"
