@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tests.helpers.mounts import SHOWN, Mount, unused
+from tests.helpers.mounts import SHOWN, Mount
 from tests.helpers.waiting import until
 from tests.helpers.watching import WATCH
 
@@ -36,7 +36,7 @@ class Bus(Mount):
     def first_look(self) -> Mapping[str, int]:
         """What the daemon keeps at the beginning. Nothing is left mounted if it does not say."""
         try:
-            return unused(self)
+            return self.inside()
         except BaseException:
             self.discard()
             raise
