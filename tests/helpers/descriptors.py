@@ -21,11 +21,18 @@ def open_files() -> list[str]:
 def descriptors() -> int:
     """How many descriptors this process has, but for what others open and close in it meanwhile.
 
-    That is files of /proc, which a thread that watches all processes reads, and sockets: Spark's Java closes its connections
-    half a minute after they were last used.
+    That is files of /proc, which a thread that watches all processes reads, and sockets of TCP: Spark's Java closes its
+    connections half a minute after they were last used.
     """
     have_reserve()  # the first channel of the client would have it, and it stays
-    return sum(not file.startswith(("/proc", "socket:")) for file in open_files())
+    files = open_files()
+    others = {f"socket:[{line.split()[9]}]" for name in ("tcp", "tcp6") for line in _connections(name)}
+    return sum(not file.startswith("/proc") and file not in others for file in files)
+
+
+def _connections(kind: str) -> list[str]:
+    table = Path(f"/proc/self/net/{kind}")  # proc(5); a kernel without IPv6 has no second one
+    return table.read_text().splitlines()[1:] if table.exists() else []
 
 
 def leave(pid: int, count: int) -> tuple[int, int]:

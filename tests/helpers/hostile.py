@@ -22,11 +22,10 @@ import pytest
 
 from futebus.core.inquiry import FORM
 
-from .mounts import abort, device_of, unmount
+from .mounts import MNT_DETACH, abort, device_of, unmount
 from .processes import stat_of
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_MNT_DETACH = 2
 
 _HEAD = struct.Struct("<IIQQIIIHH")
 _ANSWER = struct.Struct("<IiQ")
@@ -75,7 +74,7 @@ class Hostile:
 
     def detach(self) -> None:
         """As `umount -l`: it is not there any more, and who hangs in it goes on hanging."""
-        unmount(self.path, _MNT_DETACH)
+        unmount(self.path, MNT_DETACH)
 
     def close(self) -> None:
         """Ends it. Who hangs in it is let go."""

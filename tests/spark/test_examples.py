@@ -79,7 +79,7 @@ def test_examples(mounting: Mounting, place: Path, start: Start, collect: Collec
 
     until(has_counted, "the words are counted", SLOW)
     said = until(has_judged, "an alert", SLOW).decode()
-    assert re.fullmatch(r"disk: 100\.0 is far from 5\.\d, the mean of \d+ numbers since \d\d:\d\d:\d[05]\n", said)
+    assert re.fullmatch(r"disk: 100\.0 is far from 5\.\d, the mean of 4\d numbers since \d\d:\d\d:\d[05]\n", said)
     until(is_idle, "all numbers are looked at", SLOW)
     # Ctrl-C reaches the process in which Spark runs the source, too. It is for the program to end the query.
     batches = newest("commits")
