@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+from .garbage import nothing_collected
 from .waiting import DEADLINE
 
 Handler = Callable[[], object]
@@ -80,12 +81,13 @@ def interrupted(
 
     was = signal.signal(signal.SIGUSR1, handle)
     tracing = sys.gettrace()
-    sys.settrace(enter)
-    try:
-        yield hits
-    finally:
-        sys.settrace(tracing)
-        signal.signal(signal.SIGUSR1, was)
+    with nothing_collected():
+        sys.settrace(enter)
+        try:
+            yield hits
+        finally:
+            sys.settrace(tracing)
+            signal.signal(signal.SIGUSR1, was)
 
 
 def _is_within(frame: FrameType, package: str) -> bool:
@@ -112,11 +114,12 @@ def at_a_place(place: int, package: str, do: Handler) -> Iterator[list[str]]:
             sys.setprofile(None)
             do()
 
-    sys.setprofile(look)
-    try:
-        yield hits
-    finally:
-        sys.setprofile(None)
+    with nothing_collected():
+        sys.setprofile(look)
+        try:
+            yield hits
+        finally:
+            sys.setprofile(None)
 
 
 @contextlib.contextmanager
@@ -136,8 +139,9 @@ def interrupted_twice(place: int, package: str, do: Handler = lambda: None) -> I
             sys.settrace(None)
             raise Interrupt
 
-    try:
-        with at_a_place(place, package, first) as hits:
-            yield hits
-    finally:
-        sys.settrace(None)
+    with nothing_collected():
+        try:
+            with at_a_place(place, package, first) as hits:
+                yield hits
+        finally:
+            sys.settrace(None)

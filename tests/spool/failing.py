@@ -15,6 +15,7 @@ import pytest
 
 from futebus.spool import Spool
 
+from ..helpers.garbage import nothing_collected
 from .spools import SMALL, last_file, lines_of, numbered, small
 
 FULL_BYTES = 4096
@@ -76,10 +77,11 @@ class Failing:
     @contextlib.contextmanager
     def one(self, at: int, failure: Callable[[], BaseException], is_done: bool) -> Iterator[None]:
         self.count, self.at, self.failure, self.is_done = 0, at, failure, is_done
-        try:
-            yield
-        finally:
-            self.at = None
+        with nothing_collected():
+            try:
+                yield
+            finally:
+                self.at = None
 
 
 @pytest.fixture
