@@ -26,6 +26,7 @@ from futebus.client.awaiting import Tenants, Turns, _Awaiting
 from futebus.client.channel import Endpoint
 from futebus.client.opening import Opening
 
+from ..helpers.descriptors import descriptors
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.recorders import Remounting
 from ..helpers.signals import Interrupt, interrupted
@@ -35,11 +36,6 @@ from .threads import aside, child, lasting_child, status
 
 SOON_SECONDS = 0.05
 """So long after the last task has begun to wait, the loop waits, too."""
-
-
-def _numbers() -> set[str]:
-    """The descriptors that this process has open."""
-    return set(os.listdir("/proc/self/fd"))
 
 
 def _is_channel(number: int, bus: Mount) -> bool:
@@ -82,7 +78,7 @@ def test_all_who_wait_come_out_when_another_closes(library: Any, mounting: Mount
 
     async def main() -> None:
         with client.collect(bus / "U_x"):
-            before = _numbers()
+            before = descriptors()
             one = library.doors.connect(bus / "U_x")
             await one.open()
             await one.send("one", "two")
@@ -108,7 +104,7 @@ def test_all_who_wait_come_out_when_another_closes(library: Any, mounting: Mount
             waiting = {"reads": (read, read), "loops": (loop, loop), "sends": (send, send), "both": (read, send)}[what]
             await library.together(*waiting, *waiting, close)
             assert (len(ended), one.is_open) == (4, False)
-            while len(_numbers()) > len(before):  # whoever closes has done so, and its thread has ended
+            while descriptors() > before:  # whoever closes has done so, and its thread has ended
                 await library.pause()
 
     library.run(main)

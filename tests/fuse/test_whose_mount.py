@@ -22,7 +22,7 @@ from ..helpers.users import BECOME, MOUNTER, NOBODY
 from ..helpers.waiting import DEADLINE, until
 from ..helpers.watching import abort_connection
 
-TRIES = 20
+TRIES = 40
 """How often a test begins anew because other processes have got the numbers."""
 
 
@@ -36,7 +36,7 @@ def with_numbers(mounting: Mounting, bus: Mount, *options: str) -> Mount | None:
     assert before
     unmount(bus.path, MNT_DETACH)  # as long as another test's view of all buses holds it, its numbers are not free
     for _ in range(3):
-        other = mounting(*options, at=bus.path)
+        other = mounting(*options, at=bus.path, command=None)  # soon, as a copy: what others mount meanwhile gets the numbers
         there = mounted_on(str(bus.path))
         assert there
         if (there.id, there.device) == (before.id, before.device):

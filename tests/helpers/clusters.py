@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
+from nats.aio.client import Client
 
 from .nats import Server
 from .ports import free_port
@@ -43,18 +43,25 @@ class Cluster:
         """The URL of all of them."""
         return ",".join(server.url for server in self.servers)
 
+    @contextlib.asynccontextmanager
+    async def _client(self) -> AsyncIterator[Client]:
+        """A client of any of them, closed also if it cannot connect: else it would be found open by another test, some time."""
+        client = Client()
+        try:
+            await client.connect([server.url for server in self.servers], allow_reconnect=False, connect_timeout=2)
+            yield client
+        finally:
+            await client.close()
+
     def wait(self) -> None:
         """Waits until they have found each other, and can make streams that all have."""
 
         async def is_whole() -> bool:
             with contextlib.suppress(Exception):
-                client = await nats.connect([server.url for server in self.servers], allow_reconnect=False, connect_timeout=2)
-                try:
+                async with self._client() as client:
                     jetstream = client.jetstream(timeout=2)
                     await jetstream.add_stream(name="PROBE", subjects=["probe"], num_replicas=3)
                     return await jetstream.delete_stream("PROBE")
-                finally:
-                    await client.close()
             return False
 
         until(lambda: asyncio.run(is_whole()), "the cluster is whole")
@@ -64,11 +71,8 @@ class Cluster:
 
         async def ask() -> Any:
             with contextlib.suppress(Exception):
-                client = await nats.connect([server.url for server in self.servers], allow_reconnect=False, connect_timeout=2)
-                try:
+                async with self._client() as client:
                     return (await client.jetstream(timeout=2).stream_info(stream)).cluster
-                finally:
-                    await client.close()
             return None
 
         def found() -> str:

@@ -42,11 +42,13 @@ def starting(*, are_copies: bool = False) -> Iterator[Start]:
     try:
         yield begin
     finally:
-        for process in running:
+        # Who has the number of one that was waited for is somebody else, and nobody is left of that one's group.
+        ours = [each.pid for each in running if each.returncode is None or not stat_of(str(each.pid))]
+        for pid in ours:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(pid, signal.SIGKILL)
         # What they started may be in process groups of its own.
-        kill_all(members(*(process.pid for process in running)))
+        kill_all(members(*ours))
         for process in running:
             process.communicate()
             WATCH.sessions.discard(process.pid)
