@@ -18,6 +18,7 @@ from futebus.core.limits import Limits
 from futebus.core.mailbox import Mailbox
 from futebus.core.writes import Writes
 
+from ..helpers.garbage import nothing_collected
 from .driver import RO, ROOT, RW, USER, WO, Driver
 
 
@@ -147,8 +148,7 @@ def test_a_write_that_failed_half_way_has_its_effects(monkeypatch: pytest.Monkey
 def test_an_answer_keeps_nothing_alive() -> None:
     """Neither its call nor the frames that it came through: the garbage collector hardly ever looks."""
     gc.collect()
-    gc.disable()
-    try:
+    with nothing_collected():
         bus = Bus(Limits(max_queue=1))
         master, _ = bus.create(b".U_x", RW, ROOT, 0o644, 0)
         slave, _ = bus.open(master.channel, RW, ROOT, 0)
@@ -165,8 +165,6 @@ def test_an_answer_keeps_nothing_alive() -> None:
         assert [type(answer) for _, answer in answers] == [NobodyReads] * 2
         del first, second, effects, later, answers, what
         assert [each() for each in watched] == [None, None]
-    finally:
-        gc.enable()
 
 
 LONG = Piece("a", 0, may_go_on=True)

@@ -1,6 +1,5 @@
 """A broadcast to more readers than one step can serve: the same as one to few."""
 
-import gc
 import weakref
 
 import pytest
@@ -13,6 +12,7 @@ from futebus.core.client import Client, Effects, Token
 from futebus.core.errors import Broken, BusError
 from futebus.core.limits import Limits
 
+from ..helpers.garbage import nothing_collected
 from .driver import RO, ROOT, RW, WO
 
 CROWD = 7
@@ -264,14 +264,11 @@ def test_a_channel_that_has_gone_costs_nothing_more() -> None:
     channel = weakref.ref(crowd.channel)
     crowd.write(crowd.writer, b"hello\n", "w")
     crowd.finish()
-    gc.disable()
-    try:
+    with nothing_collected():
         for client in (crowd.writer, *crowd.readers):
             crowd.keep(crowd.bus.close(client, 0))
         del crowd, client
         assert channel() is None
-    finally:
-        gc.enable()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Writes that come in pieces, while others write by the same description: no line of one comes into a line of another."""
 
 import contextlib
-import gc
 import weakref
 from itertools import count
 
@@ -15,6 +14,7 @@ from futebus.core.limits import Limits
 from futebus.core.stat.taking import _client
 from futebus.core.writes import Writes
 
+from ..helpers.garbage import nothing_collected
 from .driver import RO, ROOT, USER, WO, Driver
 
 SIZE = 8
@@ -237,16 +237,13 @@ def test_who_is_refused_is_forgotten(why: str) -> None:
     elif why == "no master":
         shared.bus.close(shared.master)
     data = b"x" * 20 + b"\n" if why == "too long" else b"x\n"
-    gc.disable()
-    try:
+    with nothing_collected():
         token = Held()
         seen = weakref.ref(token)
         with contextlib.suppress(WouldBlock, NobodyReads, MessageTooLong):
             pytest.fail(f"it is not refused: {shared.bus.bus.write(shared.client, data, 99, token, may_wait=False)}")
         del token
         assert seen() is None
-    finally:
-        gc.enable()
 
 
 def test_without_memory_in_the_rest_nobody_is_forgotten(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ..helpers.mounts import Mounting
+from ..helpers.processes import has_pending
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
@@ -88,6 +89,8 @@ def test_lines_of_others_are_whole(
         victim.wait(DEADLINE)
     elif number == signal.SIGSTOP:
         until(lambda: Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
+    else:  # a write that finds place all the time is not interrupted, so nobody reads before it is
+        until(lambda: not has_pending(victim.pid, number), "it is interrupted")
     if not have_waited:
         start_others()
     if number == signal.SIGSTOP:

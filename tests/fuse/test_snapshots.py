@@ -18,6 +18,7 @@ from futebus.fuse.files import OpenStat
 from futebus.fuse.snapshots import Snapshots
 from futebus.fuse.turns import Turns
 
+from ..helpers.garbage import nothing_collected
 from ..helpers.mounts import Mount
 from ..helpers.waiting import until
 
@@ -189,8 +190,7 @@ def test_one_that_is_closed_is_let_go_at_once(bus_of_many: Bus) -> None:
     turns = Turns()
     snapshots = Snapshots(bus_of_many, turns, "/bus")
     gc.collect()
-    gc.disable()
-    try:
+    with nothing_collected():
         for name in (b"_stat", b"_stat.json", b"_metrics"):
             file = OpenStat(name, 0, 1)
             snapshots.take(file, counts)
@@ -199,8 +199,6 @@ def test_one_that_is_closed_is_let_go_at_once(bus_of_many: Bus) -> None:
             seen = weakref.ref(file)
             del file
             assert seen() is None
-    finally:
-        gc.enable()
 
 
 def test_those_who_read_at_the_same_time_are_answered_one_by_one(bus_of_many: Bus, monkeypatch: pytest.MonkeyPatch) -> None:

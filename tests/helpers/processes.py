@@ -71,8 +71,17 @@ def stat_of(task: str) -> Stat | None:
 
 def has_blocked(pid: int, number: int) -> bool:
     """Whether the main thread of a process has a signal wait until it is taken."""
-    blocked = re.search(rb"^SigBlk:\s*(\w+)", read(f"/proc/{pid}/status"), re.MULTILINE)
-    return blocked is not None and bool(int(blocked[1], 16) >> (number - 1) & 1)
+    return _has_signal(pid, "SigBlk", number)
+
+
+def has_pending(pid: int, number: int) -> bool:
+    """Whether a signal has been sent to a process, and it has not come back from the kernel since to take it."""
+    return _has_signal(pid, "ShdPnd", number)
+
+
+def _has_signal(pid: int, field: str, number: int) -> bool:
+    signals = re.search(rb"^%s:\s*(\w+)" % field.encode(), read(f"/proc/{pid}/status"), re.MULTILINE)
+    return signals is not None and bool(int(signals[1], 16) >> (number - 1) & 1)
 
 
 def members(*sessions: int, group: int | None = None) -> list[int]:
