@@ -11,7 +11,7 @@ import pytest
 
 from .helpers import watching
 from .helpers.mounts import Mount, Mounting, cut_connection, device_of
-from .helpers.processes import Stat, inside_fuse, links_of, stat_of, waits_for_disk
+from .helpers.processes import Stat, inside_fuse, links_of, stat_of, state_of, waits_for_disk
 from .helpers.programs import Start
 from .helpers.waiting import DEADLINE, until
 from .helpers.watching import (
@@ -145,7 +145,7 @@ def test_while_the_daemon_is_stopped_nobody_is_stuck(bus: Mount, start: Start) -
     reader = start("cat", bus / "B_x")
     bus.wait_for_readers(1, "B_x")
     bus.daemon.send_signal(signal.SIGSTOP)
-    until(lambda: stat_of(str(bus.daemon.pid)).state == "T", "it has stopped")  # type: ignore[union-attr]
+    until(lambda: state_of(str(bus.daemon.pid)) == "T", "it has stopped")
     reader.kill()
     until(lambda: states(reader.pid) == "D", "it waits for the daemon")
     look_again()

@@ -4,10 +4,10 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import futebus.client as client
 
+from ..helpers.processes import state_of
 from ..helpers.waiting import until
 
 
@@ -20,7 +20,7 @@ def aside(work: Callable[[], object]) -> threading.Thread:
 
 def sleeps(thread: int) -> bool:
     """Whether a thread of this process, by its number for the system, waits for something."""
-    return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    return state_of(f"self/task/{thread}") == "S"
 
 
 def child(work: Callable[[], object]) -> int:

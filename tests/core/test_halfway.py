@@ -1,7 +1,6 @@
 """An error inside, for want of memory say, leaves nobody waiting and nothing behind that could not be put right."""
 
 import contextlib
-import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -147,7 +146,6 @@ def test_a_write_that_failed_half_way_has_its_effects(monkeypatch: pytest.Monkey
 
 def test_an_answer_keeps_nothing_alive() -> None:
     """Neither its call nor the frames that it came through: the garbage collector hardly ever looks."""
-    gc.collect()
     with nothing_collected():
         bus = Bus(Limits(max_queue=1))
         master, _ = bus.create(b".U_x", RW, ROOT, 0o644, 0)

@@ -22,7 +22,7 @@ from ..helpers.mounts import (
     run,
     unmount,
 )
-from ..helpers.processes import children, stat_of
+from ..helpers.processes import children, state_of
 from ..helpers.programs import Start
 from ..helpers.users import BECOME, MOUNTER
 from ..helpers.waiting import DEADLINE, until
@@ -112,7 +112,7 @@ def test_a_bus_that_is_unmounted_before_it_was_seen_to_answer_says_so(
     daemon = start(sys.executable, "-c", UNSEEN + HARMED, *moment, str(int(signal.SIGSTOP)), "-f", place)
     with contextlib.ExitStack() as opened:
         opened.callback(abort, place)
-        until(lambda: (stat := stat_of(str(daemon.pid))) is not None and stat.state == "T", "it is mounted")
+        until(lambda: state_of(str(daemon.pid)) == "T", "it is mounted")
         if is_kept:
             opened.callback(os.close, os.open(place, os.O_PATH))
         unmount(place, MNT_DETACH)
@@ -301,7 +301,7 @@ def stopped_child(parent: int) -> int | None:
     child = str(found[0])
     with contextlib.suppress(ProcessLookupError):
         os.kill(int(child), signal.SIGSTOP)
-    state = until(lambda: state if (state := stat.state if (stat := stat_of(child)) else "X") in "TZX" else "", "it has stopped")
+    state = until(lambda: state if (state := state_of(child)) in "TZX" else "", "it has stopped")
     if state == "T" and _is_forked(parent, child):
         return int(child)
     with contextlib.suppress(ProcessLookupError):
@@ -311,7 +311,7 @@ def stopped_child(parent: int) -> int | None:
 
 def _is_forked(parent: int, child: str) -> bool:
     """Whether a process that is stopped is a copy of its parent for good: while it becomes another program, its parent waits."""
-    waits = (stat := stat_of(str(parent))) is None or stat.state == "D"
+    waits = state_of(str(parent)) in "DX"
     with contextlib.suppress(OSError):  # the parent has ended
         return not waits and Path(f"/proc/{child}/exe").readlink() == Path(f"/proc/{parent}/exe").readlink()
     return False

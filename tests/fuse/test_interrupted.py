@@ -6,12 +6,11 @@ import os
 import select
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
 from ..helpers.mounts import Mounting
-from ..helpers.processes import has_pending
+from ..helpers.processes import has_pending, state_of
 from ..helpers.programs import Start
 from ..helpers.waiting import DEADLINE, until
 
@@ -88,7 +87,7 @@ def test_lines_of_others_are_whole(
     if number == signal.SIGKILL:
         victim.wait(DEADLINE)
     elif number == signal.SIGSTOP:
-        until(lambda: Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
+        until(lambda: state_of(str(victim.pid)) == "T", "it is stopped")
     else:  # a write that finds place all the time is not interrupted, so nobody reads before it is
         until(lambda: not has_pending(victim.pid, number), "it is interrupted")
     if not have_waited:

@@ -17,7 +17,7 @@ from futebus.host.mounted import mounted_on
 
 from ..helpers.kernel import linux
 from ..helpers.mounts import FUTEBUS, SHOWN, Mount, Mounting, abort, bash, device_of, have_unmounted, mounted_by_fstab, run
-from ..helpers.processes import children, stat_of
+from ..helpers.processes import children, state_of
 from ..helpers.programs import Start
 from ..helpers.users import ANN, BECOME, MOUNTER, NOBODY
 from ..helpers.waiting import DEADLINE, until
@@ -180,7 +180,7 @@ def test_what_a_user_has_mounted_is_unmounted_too(place: Path, start: Start, num
         daemon.send_signal(number)
         assert daemon.wait(DEADLINE) == (0 if number == signal.SIGTERM else -number)
         until(lambda: device_of(directory) is None, "it has been unmounted")
-        until(lambda: (stat := stat_of(helper)) is None or stat.state == "Z", "who has done that has ended")
+        until(lambda: state_of(helper) in "ZX", "who has done that has ended")
     finally:
         abort(directory)
 

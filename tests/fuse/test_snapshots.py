@@ -1,7 +1,6 @@
 """The texts of `_stat` and its like: who waits for them, who gets the same, and what is not made."""
 
 import errno
-import gc
 import json
 import os
 import threading
@@ -189,7 +188,6 @@ def test_one_that_is_closed_is_let_go_at_once(bus_of_many: Bus) -> None:
     """Whoever looks once a second must not fill the memory with what was seen."""
     turns = Turns()
     snapshots = Snapshots(bus_of_many, turns, "/bus")
-    gc.collect()
     with nothing_collected():
         for name in (b"_stat", b"_stat.json", b"_metrics"):
             file = OpenStat(name, 0, 1)

@@ -15,7 +15,7 @@ from typing import Any
 from futebus.core import kinds
 
 from . import forked
-from .processes import stat_of
+from .processes import state_of
 from .waiting import DEADLINE, until
 from .watching import WATCH, abort_connection, connection_file
 
@@ -292,7 +292,7 @@ def hanging(bus: Mount) -> Iterator[None]:
             except PermissionError:  # it is somebody else's, and tells nobody
                 left, waiting = 0, 0
             bus.daemon.send_signal(signal.SIGSTOP)
-            until(lambda: (stat := stat_of(str(bus.daemon.pid))) is None or stat.state in "TZ", "the daemon is stopped")
+            until(lambda: state_of(str(bus.daemon.pid)) in "TZX", "the daemon is stopped")
             if not left or bus.calls <= waiting:
                 break
             bus.daemon.send_signal(signal.SIGCONT)

@@ -69,6 +69,12 @@ def stat_of(task: str) -> Stat | None:
     return Stat.parse(text) if text else None
 
 
+def state_of(task: str) -> str:
+    """The letter that says what `PID` or `PID/task/TID` does; X: it has gone."""
+    stat = stat_of(task)
+    return stat.state if stat else "X"
+
+
 def has_blocked(pid: int, number: int) -> bool:
     """Whether the main thread of a process has a signal wait until it is taken."""
     return _has_signal(pid, "SigBlk", number)

@@ -14,7 +14,7 @@ import pytest
 from futebus.client.leaving import LOOK_SECONDS
 
 from . import forked
-from .processes import kill_all, members, stat_of, tasks_of
+from .processes import kill_all, members, stat_of, state_of, tasks_of
 from .waiting import until
 from .watching import WATCH
 
@@ -60,8 +60,7 @@ def stop(pid: int) -> None:
 
     def is_stopped() -> bool:
         stat = stat_of(str(pid))
-        tasks = [stat_of(task) for task in tasks_of(pid, stat.threads)] if stat else []
-        return all(task is None or task.state in "TZX" for task in tasks)
+        return stat is None or all(state_of(task) in "TZX" for task in tasks_of(pid, stat.threads))
 
     until(is_stopped, "it is stopped")
 

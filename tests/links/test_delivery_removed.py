@@ -20,7 +20,7 @@ from futebus.nats.stream import Stream
 from ..helpers.collectors import Collect, Collector
 from ..helpers.mounts import Mount, Mounting
 from ..helpers.nats import Listening, Server, Serving
-from ..helpers.processes import stat_of
+from ..helpers.processes import state_of
 from ..helpers.programs import stop, stopped
 from ..helpers.published import ask
 from ..helpers.waiting import until
@@ -223,7 +223,7 @@ def test_what_goes_behind_what_comes_while_the_stream_is_looked_at_is_said(
     url = f"{keeping.url}/LINES/lines.a"
     link = waiting(linking, bus, url, place, master, script=STOPPING + COMMAND)
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1, 1 + BATCH)))
-    until(lambda: (stat := stat_of(str(link.process.pid))) and stat.state == "T", "it is stopped")
+    until(lambda: state_of(str(link.process.pid)) == "T", "it is stopped")
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1 + BATCH, 1 + 2 * BATCH)))
     until(lambda: not info_of(keeping.url).num_waiting, "it has got all that it has asked for")
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1 + 2 * BATCH, 101 + 2 * BATCH)))

@@ -20,7 +20,7 @@ from futebus.spool import Spool
 
 from ..helpers.descriptors import fill, leave
 from ..helpers.mounts import Mount, hanging
-from ..helpers.processes import inside_fuse, stack_of, stat_of
+from ..helpers.processes import inside_fuse, stack_of, state_of
 from ..helpers.programs import Start, stop
 from ..helpers.recorders import RECORD, TIRED, Recorder, Recording, Remounting, is_alive, kill
 from ..helpers.recorders import fill as fill_disk
@@ -55,7 +55,7 @@ def test_who_waits_for_a_bus_may_be_stopped_meanwhile(bus: Mount, remounting: Re
         stopped = time.monotonic()
         until(lambda: time.monotonic() > stopped + 2 * RETRY_SECONDS[1], "its pause is over")  # noqa: B023
         os.kill(recorder.holder, signal.SIGCONT)
-        until(lambda: (stat := stat_of(str(recorder.holder))) is None or stat.state != "T", "it goes on")
+        until(lambda: state_of(str(recorder.holder)) != "T", "it goes on")
     again = remounting(bus)
     recorder.wait_for("back after")
     (again / "U_x").write_bytes(numbered(0, 10))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.helpers.mounts import FUTEBUS, device_of, run
+from tests.helpers.programs import stop
 from tests.helpers.waiting import DEADLINE, is_readable, until
 
 from . import calls
@@ -30,11 +31,7 @@ def stopped(place: Path, scale: float = 1, show: Show = silent) -> Counts:
         writers = [start("stormy", "write", bus / "U_x", f"w{number}", count, 0.05) for number in range(3)]
         counts = Counts(processes=4, messages=3 * count)
         while any(writer.poll() is None for writer in writers):
-            os.kill(bus.daemon.pid, signal.SIGSTOP)
-            until(lambda: _state(bus.daemon.pid) == "T", "it has stopped")
-            # Nobody gets an answer now: those who ask wait in the kernel.
-            before = [Path(f"/proc/{writer.pid}/stat").read_text() for writer in writers if writer.poll() is None]
-            assert before is not None
+            stop(bus.daemon.pid)  # nobody gets an answer now: those who ask wait in the kernel
             os.kill(bus.daemon.pid, signal.SIGCONT)
             counts["stops"] += 1
             row = bus.stat()  # it answers again
@@ -46,10 +43,6 @@ def stopped(place: Path, scale: float = 1, show: Show = silent) -> Counts:
         master.stdin.close()
         assert [process.wait(DEADLINE) for process in (master, *writers)] == [0] * 4
         return counts
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 # ---------------------------------------------------------------------------------------------- errors inside

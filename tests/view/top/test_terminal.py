@@ -11,12 +11,13 @@ import termios
 from pathlib import Path
 
 from ...helpers.mounts import Mount, hanging
+from ...helpers.processes import state_of
 from ...helpers.waiting import DEADLINE, until
 from .looks import COMMAND, Terminal
 
 
 def stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return state_of(str(pid)) == "T"
 
 
 def is_writing(pid: int) -> bool:
