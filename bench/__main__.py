@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import json
 import platform
 import resource
@@ -9,31 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
-from . import (
-    bulk,
-    client,
-    collect,
-    flood,
-    gateway_sbus,
-    gateway_tmb,
-    gateway_ubus,
-    grow,
-    hosts,
-    hosts_spark,
-    plot,
-    readers,
-    round_trip,
-    shell,
-    single,
-    spark,
-    streams,
-    targets,
-    view,
-)
+from . import plot
 from .figures import Row, as_json, render
 
 DEADLINE = 120
@@ -47,28 +29,42 @@ ALIASES = {
     "latency": ["round-trip"],
     "spark": ["spark", "spark-drain", "spark-latency", "spark-idle"],
 }
-Show = Callable[[str], None]
-Bench = Callable[[int, Show], tuple[Row, ...]]
 
-BENCHES: dict[tuple[str, ...], Bench] = {
+
+class Bench(NamedTuple):
+    """A measurement: the module whose `run` makes it, and how many times it is made in each round.
+
+    The module is imported when it is measured: some need what --help, in a tree that has not been built, cannot have.
+    """
+
+    module: str
+    times: int = 1
+
+    def run(self, rounds: int, *sizes: tuple[int, ...]) -> tuple[Row, ...]:
+        module = importlib.import_module(f".{self.module}", __package__)
+        rows: Row | tuple[Row, ...] = module.run(self.times * rounds, show, *sizes)
+        return (rows,) if isinstance(rows, Row) else rows
+
+
+BENCHES = {
     # These two are quick, and depend much on which processor the kernel puts whom on: so more of them.
-    ("round-trip",): lambda rounds, show: (round_trip.run(3 * rounds, show),),
-    ("single",): lambda rounds, show: (single.run(2 * rounds, show),),
-    ("shell",): lambda rounds, show: (shell.run(rounds, show),),
-    ("bulk", "cost"): bulk.run,
-    ("collect",): lambda rounds, show: (collect.run(rounds, show),),
-    ("grow",): lambda rounds, show: (grow.run(rounds, show),),
-    ("readers",): lambda rounds, show: (readers.run(rounds, show),),
-    ("client",): lambda rounds, show: (client.run(rounds, show),),
-    ("view",): lambda rounds, show: (view.run(2 * rounds, show),),
-    ("tmb", "tmb-cost"): gateway_tmb.run,
-    ("sbus", "sbus-trip", "sbus-index"): gateway_sbus.run,
-    ("ubus-round-trip", "ubus-bulk"): gateway_ubus.run,
-    ("hosts", "hosts-trip"): hosts.run,
-    ("hosts-spark",): hosts_spark.run,
-    ("hosts-stream",): lambda rounds, show: (streams.run(rounds, show),),
-    ("flood",): lambda rounds, show: (flood.run(rounds, show),),
-    ("spark", "spark-drain", "spark-latency", "spark-idle"): spark.run,
+    ("round-trip",): Bench("round_trip", 3),
+    ("single",): Bench("single", 2),
+    ("shell",): Bench("shell"),
+    ("bulk", "cost"): Bench("bulk"),
+    ("collect",): Bench("collect"),
+    ("grow",): Bench("grow"),
+    ("readers",): Bench("readers"),
+    ("client",): Bench("client"),
+    ("view",): Bench("view", 2),
+    ("tmb", "tmb-cost"): Bench("gateway_tmb"),
+    ("sbus", "sbus-trip", "sbus-index"): Bench("gateway_sbus"),
+    ("ubus-round-trip", "ubus-bulk"): Bench("gateway_ubus"),
+    ("hosts", "hosts-trip"): Bench("hosts"),
+    ("hosts-spark",): Bench("hosts_spark"),
+    ("hosts-stream",): Bench("streams"),
+    ("flood",): Bench("flood"),
+    ("spark", "spark-drain", "spark-latency", "spark-idle"): Bench("spark"),
 }
 """The rows that one measurement gives, and the measurement."""
 ROWS = [row for rows in BENCHES for row in rows]
@@ -146,7 +142,7 @@ def measure(wanted: list[str], rounds: int) -> list[Row]:
                 DEADLINE * max(1, rounds // ROUNDS) * (3 if keys[0] in ("spark", "hosts-spark", "flood", "tmb") else 1)
             ):
                 # The cost is that of the 1-reader case, so for it alone there is no need of the others.
-                rows = bulk.run(rounds, show, (1,)) if keys[0] == "bulk" not in wanted else bench(rounds, show)
+                rows = bench.run(rounds, *[(1,)] if keys[0] == "bulk" not in wanted else [])
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             rows = tuple(Row(key, f"{key}: not measured", notes=[f"{type(error).__name__}: {error}"]) for key in keys)
         show("")
@@ -160,6 +156,8 @@ def measure(wanted: list[str], rounds: int) -> list[Row]:
 def main() -> int:
     """Runs what the command line asks for."""
     given = arguments()
+    from . import targets  # as the measurements: not for --help
+
     signal.signal(signal.SIGTERM, _end)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
