@@ -142,7 +142,8 @@ def measure(wanted: list[str], rounds: int) -> list[Row]:
                 DEADLINE * max(1, rounds // ROUNDS) * (3 if keys[0] in ("spark", "hosts-spark", "flood", "tmb") else 1)
             ):
                 # The cost is that of the 1-reader case, so for it alone there is no need of the others.
-                rows = bench.run(rounds, *[(1,)] if keys[0] == "bulk" not in wanted else [])
+                sizes = [(1,)] if keys[0] == "bulk" not in wanted else []
+                rows = bench.run(rounds, *sizes)
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             rows = tuple(Row(key, f"{key}: not measured", notes=[f"{type(error).__name__}: {error}"]) for key in keys)
         show("")

@@ -145,7 +145,7 @@ def test_while_the_daemon_is_stopped_nobody_is_stuck(bus: Mount, start: Start) -
     reader = start("cat", bus / "B_x")
     bus.wait_for_readers(1, "B_x")
     bus.daemon.send_signal(signal.SIGSTOP)
-    until(lambda: state_of(str(bus.daemon.pid)) == "T", "it has stopped")
+    until(lambda: state_of(bus.daemon.pid) == "T", "it has stopped")
     reader.kill()
     until(lambda: states(reader.pid) == "D", "it waits for the daemon")
     look_again()

@@ -22,11 +22,8 @@ from tests.helpers.mounts import LINGERING, Mount, Mounting, bash, run
 from tests.helpers.waiting import DEADLINE, until
 from tests.helpers.watching import WATCH
 
+from ..helpers.processes import state_of
 from ..helpers.programs import Start, stop
-
-
-def state_of(process: int) -> str:
-    return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
 
 
 def test_cp_joins_a_channel_and_tar_does_not(bus: Mount, start: Start, place: Path) -> None:

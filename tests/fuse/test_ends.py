@@ -112,7 +112,7 @@ def test_a_bus_that_is_unmounted_before_it_was_seen_to_answer_says_so(
     daemon = start(sys.executable, "-c", UNSEEN + HARMED, *moment, str(int(signal.SIGSTOP)), "-f", place)
     with contextlib.ExitStack() as opened:
         opened.callback(abort, place)
-        until(lambda: state_of(str(daemon.pid)) == "T", "it is mounted")
+        until(lambda: state_of(daemon.pid) == "T", "it is mounted")
         if is_kept:
             opened.callback(os.close, os.open(place, os.O_PATH))
         unmount(place, MNT_DETACH)
@@ -311,7 +311,7 @@ def stopped_child(parent: int) -> int | None:
 
 def _is_forked(parent: int, child: str) -> bool:
     """Whether a process that is stopped is a copy of its parent for good: while it becomes another program, its parent waits."""
-    waits = state_of(str(parent)) in "DX"
+    waits = state_of(parent) in "DX"
     with contextlib.suppress(OSError):  # the parent has ended
         return not waits and Path(f"/proc/{child}/exe").readlink() == Path(f"/proc/{parent}/exe").readlink()
     return False

@@ -87,7 +87,7 @@ def test_lines_of_others_are_whole(
     if number == signal.SIGKILL:
         victim.wait(DEADLINE)
     elif number == signal.SIGSTOP:
-        until(lambda: state_of(str(victim.pid)) == "T", "it is stopped")
+        until(lambda: state_of(victim.pid) == "T", "it is stopped")
     else:  # a write that finds place all the time is not interrupted, so nobody reads before it is
         until(lambda: not has_pending(victim.pid, number), "it is interrupted")
     if not have_waited:

@@ -178,7 +178,7 @@ class Hostile:
 def is_ours(thread: int) -> bool:
     """Whether a thread belongs to this process or to one that it has started."""
     while not Path(f"/proc/self/task/{thread}").exists():
-        process = stat_of(str(thread))
+        process = stat_of(thread)
         if process is None or process.parent == 0:
             return False
         thread = process.parent

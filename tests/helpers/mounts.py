@@ -292,7 +292,7 @@ def hanging(bus: Mount) -> Iterator[None]:
             except PermissionError:  # it is somebody else's, and tells nobody
                 left, waiting = 0, 0
             bus.daemon.send_signal(signal.SIGSTOP)
-            until(lambda: state_of(str(bus.daemon.pid)) in "TZX", "the daemon is stopped")
+            until(lambda: state_of(bus.daemon.pid) in "TZX", "the daemon is stopped")
             if not left or bus.calls <= waiting:
                 break
             bus.daemon.send_signal(signal.SIGCONT)

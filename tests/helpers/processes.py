@@ -63,13 +63,13 @@ def read(path: str) -> bytes:
         return b""
 
 
-def stat_of(task: str) -> Stat | None:
+def stat_of(task: int | str) -> Stat | None:
     """The stat of `PID` or `PID/task/TID`, unless it has gone."""
     text = read(f"/proc/{task}/stat")
     return Stat.parse(text) if text else None
 
 
-def state_of(task: str) -> str:
+def state_of(task: int | str) -> str:
     """The letter that says what `PID` or `PID/task/TID` does; X: it has gone."""
     stat = stat_of(task)
     return stat.state if stat else "X"

@@ -43,7 +43,7 @@ def starting(*, are_copies: bool = False) -> Iterator[Start]:
         yield begin
     finally:
         # Who has the number of one that was waited for is somebody else, and nobody is left of that one's group.
-        ours = [each.pid for each in running if each.returncode is None or not stat_of(str(each.pid))]
+        ours = [each.pid for each in running if each.returncode is None or not stat_of(each.pid)]
         for pid in ours:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
@@ -59,7 +59,7 @@ def stop(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
 
     def is_stopped() -> bool:
-        stat = stat_of(str(pid))
+        stat = stat_of(pid)
         return stat is None or all(state_of(task) in "TZX" for task in tasks_of(pid, stat.threads))
 
     until(is_stopped, "it is stopped")

@@ -223,7 +223,7 @@ def test_what_goes_behind_what_comes_while_the_stream_is_looked_at_is_said(
     url = f"{keeping.url}/LINES/lines.a"
     link = waiting(linking, bus, url, place, master, script=STOPPING + COMMAND)
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1, 1 + BATCH)))
-    until(lambda: state_of(str(link.process.pid)) == "T", "it is stopped")
+    until(lambda: state_of(link.process.pid) == "T", "it is stopped")
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1 + BATCH, 1 + 2 * BATCH)))
     until(lambda: not info_of(keeping.url).num_waiting, "it has got all that it has asked for")
     say(keeping.url, "lines.a", *(b"%d" % number for number in range(1 + 2 * BATCH, 101 + 2 * BATCH)))

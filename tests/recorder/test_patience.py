@@ -55,7 +55,7 @@ def test_who_waits_for_a_bus_may_be_stopped_meanwhile(bus: Mount, remounting: Re
         stopped = time.monotonic()
         until(lambda: time.monotonic() > stopped + 2 * RETRY_SECONDS[1], "its pause is over")  # noqa: B023
         os.kill(recorder.holder, signal.SIGCONT)
-        until(lambda: state_of(str(recorder.holder)) != "T", "it goes on")
+        until(lambda: state_of(recorder.holder) != "T", "it goes on")
     again = remounting(bus)
     recorder.wait_for("back after")
     (again / "U_x").write_bytes(numbered(0, 10))

@@ -17,7 +17,7 @@ from .looks import COMMAND, Terminal
 
 
 def stopped(pid: int) -> bool:
-    return state_of(str(pid)) == "T"
+    return state_of(pid) == "T"
 
 
 def is_writing(pid: int) -> bool:
